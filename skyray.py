@@ -137,13 +137,14 @@ def run(
     EngineError
         For an unknown or invalid setting, and other failures.
     """
+    from gateway.shell.settings import run_settings
     from gateway.shell.suggesting import refuse_unknown
     from topology import running
     from topology.settings import RunConfig, load_config
 
     refuse_unknown("skyray.run", settings, RunConfig.model_fields)
     files = [subscriptions] if isinstance(subscriptions, str | os.PathLike) else list(subscriptions)
-    config = load_config({"messages": messages, "subscriptions": files, "out": out, **settings})
+    config = load_config(run_settings({"messages": messages, "subscriptions": files, "out": out, **settings}))
     running.run(config)
     return open(config.out)
 

@@ -11,7 +11,7 @@ no time. On Ray everything is there, and so are only as many cores as the machin
 round; medians are told, after every one of them has been seen to tell the same updates as one bolt that was checked.
 Kinds whose results last begin with those of a history, so that influence regions are as small as they would be, and
 are only simulated: routers that place by cost beside `hashing`. With `--balanced 1` a router by place begins where a
-first run of the same messages has measured its bolts, as with `--rebalance`. A router with `+` and a mode of
+first run of the same messages has measured its bolts, as with `topology.rebalance`. A router with `+` and a mode of
 `--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same.
 """
 

@@ -36,7 +36,9 @@ def bench(
     subscriptions: Annotated[int, typer.Option(min=1, help="How many subscriptions are live.")] = 100_000,
     *,
     window: Annotated[int | None, typer.Option(min=1, help="Messages in the window, for kinds that have one.")] = None,
-    messages: Annotated[int | None, typer.Option(min=1, help="Messages to time.")] = None,
+    messages: Annotated[
+        int | None, typer.Option("--message-count", "--messages", min=1, help="Messages to time.")
+    ] = None,
     engines: Annotated[str | Sequence[str] | None, "all by default; also duckdb, postgis"] = None,
     window_index: Annotated[str | None, "name of the window index, for kinds that have one"] = None,
     figure: Annotated[str | None, "measure and draw this figure instead; a wrong name tells which there are"] = None,

@@ -162,7 +162,7 @@ class _Served:
 def _served(out: Path, executor: str) -> Iterator[_Served]:
     log = out.with_suffix(".log")
     words = ["serve", "--out", str(out), "--port", "0", "--executor", executor, "--query-bolts", "1"]
-    words += ["--window", "count:20000", "--most-terms", "100000"]
+    words += ["--window", "count:20000", "--set", "stream.most_terms=100000"]
     with log.open("wb") as file:
         process = subprocess.Popen([sys.executable, "-m", "gateway.cli", *words], cwd=ROOT, stdout=file, stderr=file)
     try:

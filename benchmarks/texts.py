@@ -24,7 +24,7 @@ from benchmarks.stopwatch import in_turns
 from gateway.live.new_terms import NewTerms
 from matching.text import TermColumns, Vocabulary
 
-#: Terms that the stream may admit, as of `--most-terms`.
+#: Terms that the stream may admit, as of `stream.most_terms`.
 _ROOM = 1_000_000
 _WAYS = ("one by one", "together")
 

@@ -88,7 +88,7 @@ class Endpoint:
 def served(out: Path) -> Iterator[int]:
     """A server of a folder, and its port."""
     command = [sys.executable, "-m", "gateway.cli", "serve", "--out", str(out), "--port", "0", "--query-bolts", "1"]
-    command += ["--window", "count:10000", "--webhook-allow-host", "127.0.0.1"]
+    command += ["--window", "count:10000", "--set", "webhooks.allow_host=127.0.0.1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

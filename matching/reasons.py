@@ -67,7 +67,7 @@ REASONS = {
     "too_deep": f"lists and objects are nested more than {MAX_DEPTH} deep, the row counted",
     "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
-    "too_many_terms": "the keywords have new words, and there is no room left for them (--most-terms)",
+    "too_many_terms": "the keywords have new words, and there is no room left for them (stream.most_terms)",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
     "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",

@@ -82,7 +82,7 @@ class FeedOptions:
         if not self.out:
             raise ConfigError("--out: name the folder of the feed")
         if not SINK_NAME.fullmatch(self.sink):
-            raise ConfigError(f"--sink {self.sink!r}: give a name of letters, digits, _, - and .")
+            raise ConfigError(f"--stream {self.sink!r}: give a name of letters, digits, _, - and .")
         if not 0 <= self.every <= 86_400:
             raise ConfigError(f"--every {self.every:g}: give seconds from 0 to 86400")
         if self.files < 1:

@@ -199,7 +199,7 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
     if absent:
         raise ConfigError(
             f"the stream has no column for {' and '.join(absent)}; it has {', '.join(names)}. Rename its columns, or "
-            f"say which they are: {' '.join(f'--{role} NAME' for role in absent)}"
+            f"say which they are: {' '.join(f'--column {role}=NAME' for role in absent)}"
         )
     return options
 

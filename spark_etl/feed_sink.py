@@ -186,7 +186,7 @@ def check_checkpoint(sink: FeedSink, checkpoint: Path) -> None:
         raise ConfigError(
             f"{sink.path}: has {sink.batches():,} batches of another checkpoint, and {checkpoint} is a fresh one, "
             "which numbers its batches from 0 again: go on with the checkpoint that wrote here (--checkpoint), or "
-            "name another sink (--sink)"
+            "name another sink (--stream)"
         )
     sink.claim(query_of(checkpoint))
 

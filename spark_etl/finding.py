@@ -91,7 +91,7 @@ def find_columns(sources: Sequence[InputFile], options: EtlOptions) -> tuple[Etl
                 raise InputError(
                     "ambiguous_column",
                     f"the {_WORDS[role]} is column {columns[role]} in {owners[role]}, and column {name} in "
-                    f"{source.name}: say --{role} NAME, and clean files of other columns by themselves",
+                    f"{source.name}: say --column {role}=NAME, and clean files of other columns by themselves",
                 )
             owners.setdefault(role, source.name)
     return options.with_columns(columns), sorted(columns)
@@ -112,7 +112,7 @@ def _check_text(sources: Sequence[InputFile], options: EtlOptions) -> None:
     if there:
         raise InputError(
             "missing_column",
-            f"{sources[0].path}: none of the first {MAX_ROWS} rows has a column {name} (--text); they have "
+            f"{sources[0].path}: none of the first {MAX_ROWS} rows has a column {name} (--column text=NAME); they have "
             f"{', '.join(islice(there, 20))}",
         )
 
@@ -204,13 +204,13 @@ def _place(there: FirstColumns, where: str) -> dict[str, str]:
             if lat and lon:
                 candidates[parent] = (lat[0], lon[0])
     if len(candidates) > 1:
-        choices = "; ".join(f"--lat {lat} --lon {lon}" for lat, lon in candidates.values())
+        choices = "; ".join(f"--column lat={lat} --column lon={lon}" for lat, lon in candidates.values())
         raise InputError("ambiguous_column", f"{where}: several places in a row, choose one: {choices}{hint}")
     return dict(zip(("lat", "lon"), *candidates.values(), strict=True)) if candidates else {}
 
 
 def _ambiguous(where: str, role: str, candidates: Sequence[str]) -> InputError:
-    choices = " or ".join(f"--{role} {name}" for name in candidates)
+    choices = " or ".join(f"--column {role}={name}" for name in candidates)
     return InputError("ambiguous_column", f"{where}: several columns may be the {_WORDS[role]}: say {choices}")
 
 
@@ -225,7 +225,7 @@ def _require(source: InputFile, there: FirstColumns, options: EtlOptions, found:
             "missing_column",
             f"{source.path}: no column is called like {' or '.join(_WORDS[role] for role in absent)}; the first "
             f"{there.rows:,} rows have {', '.join(islice(there.seen, 20)) or 'none'}. Say which it is: "
-            f"{' '.join(f'--{role} NAME' for role in absent)}",
+            f"{' '.join(f'--column {role}=NAME' for role in absent)}",
         )
 
 

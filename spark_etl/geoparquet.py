@@ -30,7 +30,7 @@ def with_geometry(sources: Sequence[InputFile], options: EtlOptions) -> EtlOptio
         if source.file_format == "parquet" and (name := geometry_of(source)):
             found.setdefault(name, source.path)
     if len(found) > 1:
-        choices = " or ".join(f"--geometry {name} ({path})" for name, path in found.items())
+        choices = " or ".join(f"--column geometry={name} ({path})" for name, path in found.items())
         raise InputError("ambiguous_column", f"several columns may be the place: {choices}; clean these files apart")
     return replace(options, geometry=next(iter(found), ""))
 

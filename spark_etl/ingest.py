@@ -253,7 +253,7 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
         one that is needed. JSON has no header: rows without a value are rejected one by one.
     """
     columns = options.columns()
-    unmet = {f"--{role.replace('_', '-')}": name for role, name in (named or {}).items()}
+    unmet = {f"--column {role}=NAME": name for role, name in (named or {}).items()}
     unmet |= {f"--attribute {one}": one.path for one in options.attributes().attributes}
     tables = 0
     for source in sources:
@@ -279,7 +279,7 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
             raise InputError(
                 "missing_column",
                 f"{source.path}: no column {', '.join(sorted(absent))}; it has {', '.join(names) or 'none'}. "
-                + (_separated(names) or "Say which they are: --text NAME --lat NAME --lon NAME"),
+                + (_separated(names) or "Say which they are: --column text=NAME --column lat=NAME --column lon=NAME"),
             )
         there |= {name for name in unmet.values() if name.partition(".")[0] in names}
         unmet = {option: name for option, name in unmet.items() if name not in there}

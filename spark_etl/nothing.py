@@ -8,15 +8,15 @@ from matching.reasons import REASONS
 _SHOWN_REASONS, _SHOWN_CHARACTERS = 4, 120
 #: Reason -> what to try.
 _REMEDIES = {
-    "empty_text": "name the column of the text with --text",
-    "missing_coordinate": "name the columns of the place with --lat and --lon",
-    "coordinate_out_of_range": "see whether latitude and longitude are the right way round (--lat, --lon)",
+    "empty_text": "name the column of the text with --column text=NAME",
+    "missing_coordinate": "name the columns of the place with --column lat=NAME and lon=NAME",
+    "coordinate_out_of_range": "see whether latitude and longitude are the right way round (--column lat=NAME)",
     "not_json": "say what the input is with --format",
     "nul_byte": "say how the text is encoded with --encoding, such as utf-16",
     "bad_utf8": "say how the text is encoded with --encoding, such as latin-1",
     "bad_csv": "say what separates the columns with --delimiter",
     "bad_time": "say how times are written with --time-format, or leave --require-time out",
-    "missing_time": "name the column of the time with --time, or leave --require-time out",
+    "missing_time": "name the column of the time with --column time=NAME, or leave --require-time out",
     "outside_world": "give a larger --world",
     "broken_file": "fetch the file again",
 }

@@ -1,7 +1,7 @@
 """Updates and results of a run as tables of Spark: `spark.read.format("skyray").option("table", "updates").load(RUN)`.
 
-Columns are those of the files (`docs/formats.md`). A partition is a file of updates, so a run with `--delivery-bolts`
-is read by as many tasks as there are parts. Of a run that has not ended only what a checkpoint has published is read.
+Columns are those of the files (`docs/formats.md`). A partition is a file of updates, so many delivery bolts
+(`topology.delivery_bolts`) make many tasks. Of a run that has not ended only what a checkpoint has published is read.
 """
 
 import json

@@ -194,7 +194,7 @@ def _only_one(sink: FeedSink) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(
-                f"{sink.path}: another process feeds this sink now; wait for its end, or name another --sink"
+                f"{sink.path}: another process feeds this sink now; wait for its end, or name another --stream"
             ) from None
         yield
     finally:

@@ -285,7 +285,7 @@ def null_times(where: Path, nulls: int, window: Window) -> InputError:
     return InputError(
         "bad_time",
         f"{where}: {nulls:,} messages have no event time, and {_why_times(window)}; "
-        f"{instead}, or run the ETL with a --time column that every row has",
+        f"{instead}, or run the ETL with a column of the time (--column time=NAME) that every row has",
     )
 
 

@@ -26,7 +26,8 @@ def needs_of(config: RunConfig) -> Needs:
     for word, names in RESERVING.items():
         resources = Resources(getattr(config, f"{word}_cpus"), getattr(config, f"{word}_memory_mib"))
         of |= dict.fromkeys(names, resources) if any(resources) else {}
-        lower += [f"--{word}-cpus"] * bool(resources.cpus) + [f"--{word}-memory-mib"] * bool(resources.memory_mib)
+        lower += [f"reservations.{word}_cpus"] * bool(resources.cpus)
+        lower += [f"reservations.{word}_memory_mib"] * bool(resources.memory_mib)
     return Needs(of, config.reserve_wait, " or ".join(lower))
 
 

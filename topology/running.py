@@ -144,7 +144,7 @@ def _report_of_same(config: RunConfig, folder: RunFolder) -> dict[str, Any] | No
     now = config.model_copy(update=inputs).as_json()
     differing = [name for name in now if name not in CHANGEABLE and now[name] != before[name]]
     if differing:
-        parts = [f"--{name.replace('_', '-')} was {before[name]!r}, is {now[name]!r}" for name in differing]
+        parts = [f"{name} was {before[name]!r}, is {now[name]!r}" for name in differing]
         raise ConfigError(
             f"{folder.path}: has a run with other settings: {'; '.join(parts)}; give those, or another --out"
         )
@@ -154,7 +154,7 @@ def _report_of_same(config: RunConfig, folder: RunFolder) -> dict[str, Any] | No
 def _await_inputs(config: RunConfig, stop: Callable[[], bool] | None) -> None:
     """Wait for messages that are to be followed, and see that files of subscriptions are there."""
     if is_remote(config.out) and config.checkpoints is not None:
-        raise ConfigError("--checkpoints: a run in an object store keeps them in its own folder; leave it out")
+        raise ConfigError("recovery.checkpoints: a run in an object store keeps them in its own folder; leave it out")
     if config.follow:
         _await_messages(config.messages, stop)
     for path in config.subscriptions:

@@ -1,8 +1,6 @@
-"""Settings of a run: one frozen model, four places to set them, and a note of where each value came from.
+"""Settings of a run: one frozen model, and a note of where each value came from.
 
-Precedence: command line, then environment (`SKYRAY_` and the setting's name), then a TOML file (`skyray.toml` in the
-current folder unless another is named), then the default. An unknown key is an error in each of them. Building
-`RunConfig(...)` directly reads neither environment nor file; only `load_config` does.
+`gateway.shell.settings` reads the environment and files; building `RunConfig(...)` reads neither.
 """
 
 import difflib
@@ -11,16 +9,18 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, PlainSerializer, PlainValidator, PrivateAttr, ValidationError, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
 )
 
 from matching.errors import ConfigError
@@ -29,12 +29,8 @@ from matching.half_life import HALF_LIFE_S, LONGEST_HALF_LIFE_S, SHORTEST_HALF_L
 from matching.space import EARTH, Space
 from matching.window import Window
 from topology.core.places import StorePath, place
+from topology.given import Given
 
-ENV_PREFIX = "SKYRAY_"
-#: Read when it exists and no other file is named.
-DEFAULT_FILE = "skyray.toml"
-#: Variables with our prefix that are no settings of a run.
-OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE")
 #: A task is an actor of about 130 MB: more than this on one machine is a typing error.
 MAX_TASKS = 4096
 #: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
@@ -72,6 +68,11 @@ def _of_one_process(values: Mapping[str, Any]) -> int:
     return 1 if values.get("executor") == "local" and values.get("router") == "hashing" else 2
 
 
+def _beside_address(values: Mapping[str, Any]) -> Literal["local", "ray"]:
+    """Where tasks run, where settings do not say: on the cluster that they name."""
+    return "ray" if values.get("address") else "local"
+
+
 def _beside_query_bolts(values: Mapping[str, Any]) -> int:
     """How many tasks of a lighter component, where settings give no number: by the valid settings before it."""
     return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
@@ -86,7 +87,7 @@ _SIGNATURES = (
 )
 
 
-class RunConfig(BaseSettings):
+class RunConfig(BaseModel):
     """The settings of `skyray run`.
 
     Raises
@@ -95,12 +96,10 @@ class RunConfig(BaseSettings):
         When built directly with values that do not fit; `load_config` turns that into a `ConfigError`.
     """
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix=ENV_PREFIX, allow_inf_nan=False, validate_default=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
     messages: Place = Field(description="output folder of `skyray etl`, a path or s3://BUCKET/NAME")
-    subscriptions: Annotated[tuple[Place, ...], NoDecode] = Field(
+    subscriptions: tuple[Place, ...] = Field(
         min_length=1, description="subscription files, JSON Lines or Parquet, paths or s3://"
     )
     out: Place = Field(description="folder for updates, results and the report of the run, a path or s3://BUCKET/NAME")
@@ -108,8 +107,14 @@ class RunConfig(BaseSettings):
         default="count:20000",
         description="how much of the stream is kept: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",
     )
+    address: str | None = Field(
+        default=None,
+        description="Ray cluster to join: HOST:PORT, or auto (RAY_ADDRESS, else what ray start began); else one's own",
+    )
     executor: Literal["local", "ray"] = Field(
-        default="ray", description="where tasks run: on ray, or local, in one process and deterministic"
+        default_factory=_beside_address,
+        description="where tasks run: local, in one process and deterministic, or on ray; by default on ray with "
+        "--address, else local",
     )
     router: RouterName = Field(
         default="hashing",
@@ -122,8 +127,10 @@ class RunConfig(BaseSettings):
     )
     signatures: Literal["off", "spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate"] = Field(
         default="off",
-        description=f"{_SIGNATURES}; approximate: minwise read as an estimate, which LOSES updates and counts them",
+        description=f"{_SIGNATURES}; approximate: minwise read as an estimate, which LOSES updates and counts them, "
+        "with --allow-loss",
     )
+    allow_loss: bool = Field(default=False, description="accept that signatures lose updates (approximate)")
     query_bolts: Tasks = Field(
         default_factory=_of_one_process,
         description="tasks that match subscriptions; by default 2, and 1 on local with router hashing, where a second "
@@ -149,13 +156,13 @@ class RunConfig(BaseSettings):
     )
     aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
     delivery_bolts: Tasks = Field(default=1, description="tasks that write updates, each those of its subscriptions")
-    engine: Annotated[dict[str, str], NoDecode] = Field(
+    engine: dict[str, str] = Field(
         default_factory=dict, description="engine for a kind, KIND=NAME; the default otherwise"
     )
     threshold_rule: Literal["cost", "k_max", "sma", "rank"] = Field(
         default="cost", description="how result buffers set their thresholds; results do not depend on it"
     )
-    window_index: Annotated[dict[str, str], NoDecode] = Field(
+    window_index: dict[str, str] = Field(
         default_factory=dict,
         description="how the window is searched for a kind, KIND=NAME; results do not depend on it",
     )
@@ -225,10 +232,6 @@ class RunConfig(BaseSettings):
     placement: Literal["auto", "spread", "shared"] = Field(
         default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
     )
-    address: str | None = Field(
-        default=None,
-        description="Ray cluster to join: HOST:PORT, or auto (RAY_ADDRESS, else what ray start began); else one's own",
-    )
     query_cpus: Cpus = Field(
         default=0.0,
         description="CPUs that each task that matches subscriptions reserves on Ray, all or nothing; 0: none, so that "
@@ -278,13 +281,6 @@ class RunConfig(BaseSettings):
     follow: bool = Field(default=False, description="start before `skyray etl` has ended, and wait for what it writes")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The arguments only: `load_config` reads environment and file."""
-        return (init_settings,)
 
     @field_validator("subscriptions", mode="before")
     @classmethod
@@ -337,9 +333,15 @@ class RunConfig(BaseSettings):
             raise ValueError(str(error)) from None
         return value
 
+    @model_validator(mode="after")
+    def _check_loss(self) -> Self:
+        if self.signatures == "approximate" and not self.allow_loss:
+            raise ValueError("--signatures approximate: loses updates; add --allow-loss, or take minwise")
+        return self
+
     @property
     def origins(self) -> dict[str, str]:
-        """Setting -> "command line", "environment", the TOML file, or "default"."""
+        """Setting -> "command line", a variable of the environment, a line of a TOML file, or "default"."""
         return {name: self._origins.get(name, "default") for name in type(self).model_fields}
 
     def as_json(self) -> dict[str, Any]:
@@ -363,23 +365,21 @@ class LiveConfig(RunConfig):
     )
 
 
-def load_config(options: Mapping[str, Any], file: Path | None = None) -> RunConfig:
-    """Put the settings together from command line, environment, file and defaults.
+def load_config(options: Mapping[str, Any]) -> RunConfig:
+    """The settings of a run: those that are given, and defaults.
 
     Parameters
     ----------
     options : mapping
-        Options of the command line; None: not given.
-    file : Path, optional
-        TOML file that must exist. Without it `SKYRAY_CONFIG` names the file, or `skyray.toml` is read if there.
+        None: not given. A `Given` says where each was set.
 
     Raises
     ------
     ConfigError
-        For a missing or unreadable file, an unknown key, a value that does not fit, a required one that is missing;
-        the message names the setting and where it was set.
+        For an unknown setting, a value that does not fit, a required one that is missing; the message names the setting
+        and where it was set.
     """
-    return _build(*collect(options, file), RunConfig)
+    return _build(options, {}, RunConfig)
 
 
 #: Settings that may change when a run is resumed: no result depends on them.
@@ -387,8 +387,7 @@ CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
         *("query_threads", "window_parts", "router", "placement_sample", "signatures", "engine", "window_index"),
-        "threshold_rule",
-        *("credits", "seed"),
+        *("threshold_rule", "allow_loss", "credits", "seed"),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
         *("query_memory_mib", "tuple_memory_mib", "distribution_memory_mib"),
@@ -403,7 +402,7 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
     Parameters
     ----------
     options : mapping
-        Options of the command line.
+        As of `load_config`; only those of the command line count.
     before : mapping
         Settings that the run began with.
 
@@ -412,30 +411,29 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
     ConfigError
         For a setting that cannot change, and as `load_config`.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    _refuse_unknown(given, "the command line")
-    fixed = sorted(given.keys() - CHANGEABLE)
+    given = Given(options).of_command_line()
+    fixed = sorted(name for name in given if name in RunConfig.model_fields and name not in CHANGEABLE)
     if fixed:
         raise ConfigError(
-            f"--{fixed[0].replace('_', '-')} cannot change when a run is resumed; leave it out (these can: "
-            f"{', '.join('--' + name.replace('_', '-') for name in sorted(CHANGEABLE))})"
+            f"{_spelled(given, fixed[0])} cannot change when a run is resumed; leave it out (these can: "
+            f"{', '.join(sorted(CHANGEABLE))})"
         )
     if given.get("executor") == "local":  # one process: no load to rebalance
         given.setdefault("rebalance", False)
-    return _build({**before, **given}, dict.fromkeys(given, "command line"), RunConfig)
+    return _build(given, {name: value for name, value in before.items() if name not in given}, RunConfig)
 
 
 #: Settings that a live stream does not take, or names otherwise.
 NOT_LIVE = frozenset(
     {
-        *("messages", "subscriptions", "out", "executor", "batch", "checkpoints", "rate", "limit"),
-        *("address", "sink", "overwrite", "follow"),
+        *("messages", "subscriptions", "out", "batch", "checkpoints", "rate", "limit"),
+        *("address", "sink", "overwrite", "follow", "allow_loss"),
     }
 )
 
 
 def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more: Any) -> LiveConfig:
-    """The settings of a live stream: those that are given, and defaults; neither environment nor file is read.
+    """The settings of a live stream: those that are given, and defaults.
 
     Parameters
     ----------
@@ -450,124 +448,51 @@ def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more:
     ConfigError
         As `load_config`, and where Ray is chosen and not installed.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    fixed = {"messages": vocabulary, "subscriptions": (out / "subscriptions.jsonl",), "out": out}
-    config = _build({**given, **fixed, **more}, dict.fromkeys(given, "command line"), LiveConfig)
+    fixed = {"messages": vocabulary, "subscriptions": (out / "subscriptions.jsonl",), "out": out, **more}
+    config = _build(options, fixed, LiveConfig)
     if config.executor == "ray":
         require_ray()
     return config
 
 
-def collect(options: Mapping[str, Any], file: Path | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Raw values and their origins, by precedence, not yet checked (`config show` works without required ones).
-
-    Raises
-    ------
-    ConfigError
-        For a missing or unreadable file and for unknown keys in the file, the environment or `options`.
-    """
-    path, from_file = _read_toml(file)
-    from_environment = _read_environment()
-    given = {name: value for name, value in options.items() if value is not None}
-    _refuse_unknown(from_file, str(path))
-    _refuse_unknown(given, "the command line")
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for origin, layer in ((str(path), from_file), ("environment", from_environment), ("command line", given)):
-        for name, value in layer.items():
-            values[name] = value
-            origins[name] = origin
-    return values, origins
-
-
-def show_config(options: Mapping[str, Any], file: Path | None = None) -> list[dict[str, Any]]:
-    """Rows of `setting`, `value`, `origin`, `meaning` for people; required settings that are missing are None.
-
-    Raises
-    ------
-    ConfigError
-        As `load_config` does, except for required settings that are missing.
-    """
-    values, origins = collect(options, file)
-    stand_ins = {"messages": Path("."), "subscriptions": (Path("."),), "out": Path(".")}
-    missing = stand_ins.keys() - values.keys()
-    shown = _build({**stand_ins, **values}, origins, RunConfig).as_json()
-    return [
-        {
-            "setting": name,
-            "value": None if name in missing else shown[name],
-            "origin": "required, not set" if name in missing else origins.get(name, "default"),
-            "meaning": field.description,
-        }
-        for name, field in RunConfig.model_fields.items()
-    ]
-
-
 _Config = TypeVar("_Config", bound=RunConfig)
 
 
-def _build(values: dict[str, Any], origins: dict[str, str], model: type[_Config]) -> _Config:
+def _build(options: Mapping[str, Any], fixed: Mapping[str, Any], model: type[_Config]) -> _Config:
+    """The model of the given options, and of settings that nobody gave."""
+    given = Given(options)
     try:
-        config = model(**values)
+        config = model(**{name: value for name, value in given.items() if value is not None} | dict(fixed))
     except ValidationError as error:
-        raise ConfigError(_explain(error, origins)) from None
-    config._origins.update(origins)
+        raise ConfigError(_explain(error, given)) from None
+    config._origins.update({name: given.origin(name) for name in given if given[name] is not None})
     return config
 
 
-def _read_toml(file: Path | None) -> tuple[Path, dict[str, Any]]:
-    """The TOML file to use and its values; no values if none was named and the default does not exist."""
-    named = file or (Path(os.environ["SKYRAY_CONFIG"]) if os.environ.get("SKYRAY_CONFIG") else None)
-    path = named or Path(DEFAULT_FILE)
-    if not path.is_file():
-        if named is None:
-            return path, {}
-        raise ConfigError(f"settings file {path} does not exist; name another with --config, or leave it out")
-    try:
-        return path, TomlConfigSettingsSource(RunConfig, path).toml_data
-    except (ValueError, OSError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
-        raise ConfigError(f"settings file {path} cannot be read as TOML: {error}") from None
+def _spelled(given: Given, name: str) -> str:
+    """A setting as the command line spells it."""
+    return given.spelled.get(name, "--" + name.replace("_", "-"))
 
 
-def _read_environment() -> dict[str, Any]:
-    """Settings among the environment variables.
-
-    Raises
-    ------
-    ConfigError
-        For a variable with our prefix that is no setting: a misspelt one would be ignored silently.
-    """
-    settings = {f"{ENV_PREFIX}{name.upper()}" for name in RunConfig.model_fields}
-    for variable in sorted(map(str.upper, os.environ)):
-        if variable.startswith(ENV_PREFIX) and variable not in settings and variable not in OTHER_VARIABLES:
-            raise ConfigError(f"environment variable {variable} is no setting{_suggest(variable, settings)}")
-    return EnvSettingsSource(RunConfig)()
-
-
-def _refuse_unknown(values: Mapping[str, Any], origin: str) -> None:
-    for name in values:
-        if name not in RunConfig.model_fields:
-            raise ConfigError(f"{origin}: unknown setting {name!r}{_suggest(name, RunConfig.model_fields)}")
-
-
-def _suggest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else "; `skyray config show` lists the settings"
-
-
-def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+def _explain(error: ValidationError, given: Given) -> str:
     """One line for all faults: which setting, where it was set, what is wrong."""
     faults = []
     for fault in error.errors(include_url=False, include_context=False):
-        name = str(fault["loc"][0]) if fault["loc"] else "?"
-        option = "--" + name.replace("_", "-")
+        name = str(fault["loc"][0]) if fault["loc"] else ""
+        message = fault["msg"].removeprefix("Value error, ")
+        if not name or fault["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(name, RunConfig.model_fields, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "; `skyray config show` lists the settings"
+            faults.append(f"unknown setting {name!r}{hint}" if name else message)
+            continue
+        option = _spelled(given, name)
         if fault["type"] == "missing":
             faults.append(f"{option} is required")
             continue
-        message = fault["msg"].removeprefix("Value error, ")
-        given = fault["input"]
-        number = isinstance(given, str) and given.isdigit()
-        repeated = not isinstance(given, int) and repr(given) in message
-        shown = "" if repeated else f" {given}" if number else f" {given!r}"
-        faults.append(f"{option}{shown} (from {origins.get(name, 'default')}): {message[0].lower()}{message[1:]}")
+        value = fault["input"]
+        number = isinstance(value, str) and value.isdigit()
+        repeated = not isinstance(value, int) and repr(value) in message
+        shown = "" if repeated else f" {value}" if number else f" {value!r}"
+        origin = given.origin(name) if name in given else "default"
+        faults.append(f"{option}{shown} (from {origin}): {message[0].lower()}{message[1:]}")
     return "; ".join(faults)

@@ -399,7 +399,7 @@ def check_rebalance(config: RunConfig, router: Router) -> None:
     )
     for refused, why in remedies:
         if config.rebalance and refused:
-            raise ConfigError(f"--rebalance: {why}, or leave --rebalance out")
+            raise ConfigError(f"topology.rebalance: {why}, or leave it out")
 
 
 def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kinds: Kinds = KINDS) -> Plan:

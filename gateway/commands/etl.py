@@ -16,29 +16,24 @@ from typing import Annotated, Any
 import typer
 from msgspec.json import decode
 
-from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.options import Command, Json, Late, example, of_signature, shares
 from gateway.shell.terminal import Terminal, cell, shortened, table
 from matching.extras import require
 from matching.reasons import REASONS
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
-CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem"}
+CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem", "sink": "stream"}
+#: Sections of settings that the ETL and the feed share.
+SHARED = ("columns", "spark")
 
 #: Seconds below which a stage is too short for a rate in rows a second.
 RATED_S = 1.0
 
-#: The options in groups, as the help shows them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("input_format", "encoding", "csv_delimiter", "time_format", "require_time", "world"),
-    "Columns": (
-        *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
-        *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
-        *("geometry", "attribute"),
-    ),
-    "Words": ("stem_language", "fold_accents", "stop_share"),
-    "Output": ("out", "rows_per_file", "overwrite"),
-    "Spark": ("master", "driver_memory"),
-}
+#: Options that the help page shows.
+SHOWN = (
+    *("out", "overwrite", "format", "encoding", "delimiter", "time_format", "require_time", "world"),
+    *("attribute", "stem", "fold_accents", "stop_share", "dry_run", "master", "driver_memory"),
+)
 
 app = typer.Typer()
 
@@ -46,13 +41,14 @@ app = typer.Typer()
 def _options() -> Iterator[Parameter]:
     from spark_etl.options import EtlOptions
 
-    return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")), GROUPS)
+    return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")))
 
 
 @app.command(
     cls=Command,
-    epilog=example("skyray etl tweets.jsonl.gz --out etl --time created_at"),
+    epilog=example("skyray etl tweets.jsonl.gz --out etl --column time=created_at"),
 )
+@shares(*SHARED, shown=SHOWN)
 def etl(
     raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON, CSV, Parquet; - for a pipe.")],
     options: Annotated[dict[str, Any], Late(_options)],
@@ -62,7 +58,6 @@ def etl(
             min=0,
             metavar="ROWS",
             help="Clean the first N rows, report the outcome, and exit.",
-            rich_help_panel="Input",
         ),
     ] = 0,
     json: Json = False,

@@ -14,26 +14,18 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.etl import CALLED
+from gateway.commands.etl import CALLED, SHARED
+from gateway.commands.etl import SHOWN as CLEANING_SHOWN
 from gateway.shell.interrupts import draining
-from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.options import Command, Json, Late, example, of_signature, shares
 from gateway.shell.terminal import LINE_S, Terminal, cell, table
 from matching.extras import require
 
-#: The options in groups, as the help shows them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Output": ("out", "sink", "checkpoint"),
-    "Input": (
-        *("format", "option", "packages", "files", "every", "once"),
-        *("encoding", "csv_delimiter", "time_format", "require_time", "world"),
-    ),
-    "Columns": (
-        *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
-        *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
-        *("geometry", "attribute"),
-    ),
-    "Spark": ("master", "driver_memory"),
-}
+#: Options that the help page shows.
+SHOWN = (
+    *("out", "stream", "checkpoint", "format", "option", "packages", "every", "files", "once"),
+    *CLEANING_SHOWN,
+)
 
 app = typer.Typer()
 
@@ -45,14 +37,15 @@ def _options() -> Iterator[Parameter]:
     def called(name: str) -> str:
         return CALLED.get(name, name.removesuffix("_column"))
 
-    yield from of_signature(FeedOptions, called, GROUPS)
-    yield from (one for one in of_signature(EtlOptions, called, GROUPS) if one.name in CLEANING)
+    yield from of_signature(FeedOptions, called)
+    yield from (one for one in of_signature(EtlOptions, called) if one.name in CLEANING)
 
 
 @app.command(
     cls=Command,
     epilog=example("skyray feed incoming --out feed; and beside it: skyray live --from feed:feed --out runs/live"),
 )
+@shares(*SHARED, shown=SHOWN)
 def feed(
     options: Annotated[dict[str, Any], Late(_options)],
     raw: Annotated[
@@ -67,7 +60,7 @@ def feed(
     --option kafka.bootstrap.servers=HOST:PORT --option subscribe=TOPIC; --format nats --option
     servers=nats://HOST:PORT --option stream=STREAM). Write files elsewhere and move them in: a file is read once, as it
     is when it is seen. Rows are cleaned as by skyray etl, with the same reasons for rejected ones, which are in
-    OUT/SINK/rejected. skyray live and skyray serve read the feed with --from feed:OUT. Each row is in it once,
+    OUT/STREAM/rejected. skyray live and skyray serve read the feed with --from feed:OUT. Each row is in it once,
     whatever is killed: the same command goes on where it was. It runs until Ctrl-C.
     """
     require("spark", "the feed")

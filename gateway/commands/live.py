@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.commands.run import SinkPatience, UpdateSinks, with_metrics
-from gateway.shell.options import Command, Late, MetricsPort, MetricsTargets, example
+from gateway.commands.run import READ, SinkPatience, UpdateSinks, with_metrics
+from gateway.shell.options import Command, Late, MetricsPort, MetricsTargets, example, shares
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
 from topology.folder import FINISHED, INTERRUPTED
+from topology.given import Given
 
 app = typer.Typer()
 
@@ -27,9 +28,10 @@ app = typer.Typer()
     cls=Command,
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
 )
+@shares("columns", *READ, shown=(*stream.SHOWN, "rejects", "status", "checkpoint_every"))
 def live(
-    settings: Annotated[dict[str, Any], Late(stream.live_settings)],
-    columns: Annotated[dict[str, Any], Late(stream.column_options)],
+    settings: Annotated[Given, Late(stream.live_settings)],
+    columns: Annotated[Given, Late(stream.column_options)],
     vocabulary: stream.StartingVocabulary = None,
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
@@ -39,23 +41,19 @@ def live(
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 50.0,
-    executor: stream.ExecutorName = "local",
     rejects: Annotated[
         Path | None,
-        typer.Option(help="File for refused lines; standard error otherwise.", rich_help_panel="Output"),
+        typer.Option(help="File for refused lines; standard error otherwise."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
-        ),
+        typer.Option(help="Folder with the write-ahead log; a stream that it has is resumed."),
     ] = None,
     status: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Print the state of such a folder and its next line, and exit.",
-            rich_help_panel="Output",
         ),
     ] = None,
     metrics_port: MetricsPort = None,
@@ -113,9 +111,9 @@ def live(
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
         durable = None if out is None else _durable(write)
-        settings |= {"executor": executor}
         given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
+        executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         lines = LineWriter(write, wal.look_up)
         releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, lines.deliver, executor == "local", True)

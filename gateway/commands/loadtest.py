@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.options import Command, Json, Late, example, of_signature, shares
 from gateway.shell.per_kind import each_kind
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError
@@ -33,6 +33,11 @@ _OF_SERVERS = frozenset({"rate", "seconds", "warm_up", "changes", "filters", "se
 
 #: Headings of the help, and the options below them; the others of `load_test` are of the topology.
 _SCHEDULE, _LOAD, _TOPOLOGY, _SERVER, _OUTPUT = "Schedule", "Load", "A topology of its own", "A server", "Output"
+_SHOWN = (
+    *("rate", "seconds", "warm_up", "window", "query_bolts", "router", "executor", "address", "checkpoint_every"),
+    *("workload", "changes", "filters", "seed", "check", "url", "key", "generators", "out", "html", "hold"),
+    "limit_p99_ms",
+)
 _GROUPS = {_SCHEDULE: ("rate", "seconds", "warm_up"), _LOAD: ("changes", "filters", "seed"), _OUTPUT: ("check",)}
 
 
@@ -49,16 +54,14 @@ def _options() -> Iterator[Parameter]:
 def _subscriptions() -> Iterator[Parameter]:
     from matching.kinds import KINDS
 
-    for each in each_kind(KINDS):
-        option = copy.copy(each.default)
-        option.rich_help_panel = _LOAD
-        yield each.replace(default=option)
+    return each_kind(KINDS)
 
 
 @app.command(cls=Command, epilog=example(_EXAMPLES))
+@shares(shown=_SHOWN)
 def loadtest(
     options: Annotated[dict[str, Any], Late(_options)],
-    subscriptions: Annotated[dict[str, int], Late(_subscriptions)],
+    subscriptions: Annotated[dict[str, int], Late(_subscriptions, "count")],
     url: Annotated[
         str | None,
         typer.Option(help="Test the running skyray serve at this address instead.", rich_help_panel=_SERVER),
@@ -90,7 +93,8 @@ def loadtest(
         float, typer.Option(help="With --hold: a rate is too high if its p99 is over it.", rich_help_panel=_SCHEDULE)
     ] = 500.0,
     step_seconds: Annotated[
-        float, typer.Option(help="With --hold: how long a step of the search measures.", rich_help_panel=_SCHEDULE)
+        float,
+        typer.Option(help="With --hold: how long a step of the search measures.", rich_help_panel=_SCHEDULE),
     ] = 3.0,
     json: Json = False,
 ) -> int:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.commands import stream_options as stream
 from gateway.shell.listing import listing
-from gateway.shell.options import Command, Json, example
+from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal, table, write_lines
 
 app = typer.Typer()
@@ -19,13 +20,14 @@ app = typer.Typer()
     cls=Command,
     epilog=example('skyray match --subscriptions mine.jsonl --messages etl --text "ramen is open" --at 139.7,35.7'),
 )
+@shares("stream")
 def match(
     subscriptions: Annotated[list[Path], typer.Option(help="Files of subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its vocabulary and its world.")],
     text: Annotated[str, typer.Option(help="What the message says.")],
     at: Annotated[str, typer.Option(metavar="LON,LAT", help="Where it lies, in degrees.")],
-    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
+    world: stream.World = "extent",
+    distance: stream.Distance = "sphere",
     attribute: Annotated[
         list[str] | None,
         typer.Option(metavar="<name=value>", help="What else the message has, as price=500 (repeat it)."),

@@ -10,19 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.commands import stream_options as stream
 from gateway.shell.listing import fitted
-from gateway.shell.options import Command, Json, example
+from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal, cell
 
 app = typer.Typer()
 
 
 @app.command(cls=Command, epilog=example("skyray preview --messages etl --subscriptions mine.jsonl"))
+@shares("stream")
 def preview(
     subscriptions: Annotated[list[Path], typer.Option(help="Files of subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: the past.")],
-    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
+    world: stream.World = "extent",
+    distance: stream.Distance = "sphere",
     shown: Annotated[int, typer.Option(min=0, help="Messages shown of each subscription, the newest first.")] = 3,
     limit: Annotated[int, typer.Option(min=0, help="Subscriptions shown at most; 0: all.")] = 20,
     json: Json = False,

@@ -6,7 +6,7 @@ progress display in `gateway/shell/progress.py`.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from inspect import Parameter
 from pathlib import Path
@@ -15,34 +15,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.shell.exit_codes import AGAIN
-from gateway.shell.options import Command, ConfigFile, Json, Late, MetricsPort, MetricsTargets, example, of_model
+from gateway.shell.options import Command, Json, Late, MetricsPort, MetricsTargets, example, of_model, shares
 from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
 from matching.extras import require
+from topology.given import Given
 
 if TYPE_CHECKING:
     from gateway.commands.delivering import Deliveries
     from topology.settings import RunConfig
 
-#: The settings in groups, as the help of commands shows them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Input": ("messages", "subscriptions", "follow", "limit", "rate", "strict"),
-    "Output": ("out", "sink", "overwrite"),
-    "Window and batches": ("window", "batch", "credits"),
-    "Space and time": ("world", "projection", "distance", "max_ahead", "decay_half_life", "decay_smoothing"),
-    "Topology": (
-        *("executor", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts", "delivery_bolts"),
-        *("query_threads", "window_parts", "seed"),
-    ),
-    "Engines": ("engine", "window_index", "threshold_rule"),
-    "Routing and signatures": ("router", "placement_sample", "signatures", "rebalance"),
-    "Checkpoints and recovery": ("checkpoint_every", "checkpoints", "restarts"),
-    "Ray": (
-        *("address", "placement", "query_cpus", "query_memory_mib", "tuple_cpus", "tuple_memory_mib"),
-        *("distribution_cpus", "distribution_memory_mib", "aggregation_cpus", "aggregation_memory_mib"),
-        *("delivery_cpus", "delivery_memory_mib", "spout_cpus", "spout_memory_mib", "reserve_wait"),
-    ),
-}
+#: Sections of the settings, those that the help page shows, and those that are options beside.
+READ = ("input", "output", "stream", "topology", "recovery", "reservations", "metrics")
+SHOWN = (
+    *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "batch", "world", "distance"),
+    *("decay_half_life", "executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),
+    *("distribution_bolts", "engine", "checkpoint_every", "to", "resume"),
+)
+QUIET = ("aggregation_bolts", "window_index")
 
 #: In place of the folder of `--resume`: whatever makes the same command right again.
 AUTO = "auto"
@@ -53,12 +43,12 @@ app = typer.Typer()
 def _settings() -> Iterator[Parameter]:
     from topology.settings import RunConfig
 
-    return of_model(
-        RunConfig, GROUPS, engine=". {engines}; of papers and opponents: docs/papers.md", window_index=". {windows}"
-    )
+    return of_model(RunConfig, engine=ENGINES, window_index=". {windows}")
 
 
-Settings = Annotated[dict[str, Any], Late(_settings)]
+#: What the help of `--engine` says besides the description of the setting.
+ENGINES = ". {engines}; of papers and opponents: docs/papers.md"
+Settings = Annotated[Given, Late(_settings)]
 SinkPatience = Annotated[
     float,
     typer.Option(
@@ -66,7 +56,6 @@ SinkPatience = Annotated[
         min=0.0,
         max=1e6,
         help="Seconds without progress after which the command ends, with exit code 75, although --to lacks updates.",
-        rich_help_panel="Output",
     ),
 ]
 UpdateSinks = Annotated[
@@ -76,7 +65,6 @@ UpdateSinks = Annotated[
         metavar="<uri>",
         help="Where all updates go, beside the folder: postgresql://USER@HOST/DATABASE?schema=NAME (with the standing "
         "results, exactly once), kafka://HOST:PORT/TOPIC or nats://HOST:PORT/STREAM; may be repeated.",
-        rich_help_panel="Output",
     ),
 ]
 
@@ -86,6 +74,7 @@ UpdateSinks = Annotated[
     epilog=example("skyray run --messages etl --subscriptions boolean.jsonl skyline.jsonl --out runs/first")
     + f" {AGAIN}",
 )
+@shares(*READ, shown=SHOWN, quiet=QUIET)
 def run(
     settings: Settings,
     resume: Annotated[
@@ -94,20 +83,19 @@ def run(
             metavar="RUN_DIR|auto",
             help="Resume a run that was interrupted or has failed; auto: begin, or resume what is in --out, or leave "
             "it if it has finished, so that the same command can be run again (./auto is a folder of that name).",
-            rich_help_panel="Checkpoints and recovery",
         ),
     ] = None,
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
     metrics_port: MetricsPort = None,
     metrics_targets: MetricsTargets = None,
-    config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Match a stream of messages against subscriptions.
 
-    Every option can also be set in skyray.toml or as SKYRAY_NAME in the environment; the command line wins. A run that
-    is interrupted (Ctrl-C; once more to stop at once) or fails can be resumed, also with other numbers of bolts. With
+    Every setting can also be in skyray.toml or in the environment, as SKYRAY_SECTION__NAME; the command line wins, and
+    `skyray config show` lists them. A run that is interrupted (Ctrl-C; once more to stop at once) or fails can be
+    resumed, also with other numbers of bolts; then settings are those it began with, and the command line's. With
     --to the updates go to a database or a broker, each once: at checkpoints while it runs, the rest (with --follow
     all) when it has ended; --resume of a finished run delivers what is missing there.
     """
@@ -124,11 +112,13 @@ def run(
         deliveries.deliver_run(resume, to_wait_s)
         return 0
     if is_auto:
-        found = load_config(_of_files(settings), config)
+        found = load_config(_of_files(settings))
     else:
-        found = load_config(_with_stream(settings), config) if resume is None else resumed_settings(resume, settings)
+        found = load_config(_with_stream(settings)) if resume is None else resumed_settings(resume, settings)
     if to and found.sink != "parquet":
-        raise ConfigError(f"--to: reads updates as parquet, and --sink {found.sink} writes none; leave one of them out")
+        raise ConfigError(
+            f"--to: reads updates as parquet, and output.sink {found.sink} writes none; leave one of them out"
+        )
     if to and is_remote(found.out):
         raise ConfigError("--to: delivers from a folder of this machine; name one with --out, or leave --to out")
     early = deliveries if to and found.checkpoint_every and not found.follow else None
@@ -150,7 +140,7 @@ def _has_finished(folder: Path) -> bool:
     return run_folder(folder).report().get("state") == FINISHED
 
 
-def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
+def _with_stream(settings: Given) -> Given:
     """The settings, of which `--batch log:FOLDER` takes messages, subscriptions and the like from a live stream."""
     from gateway.live.checkpointed import settings_of_stream
 
@@ -164,10 +154,10 @@ def _with_stream(settings: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{copy}: is there already, where what is complete of the stream goes; name another --out")
     found, text = settings_of_stream(folder, copy)
     say_checkpoint(text and f"{text}; kept in {cell(copy)}")
-    return {**settings, **found}
+    return Given(settings) | found
 
 
-def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
+def _of_files(settings: Given) -> Given:
     """The settings, unless they take their input from a live stream, of which every start would make a copy."""
     if str(settings.get("batch") or "").startswith("log:") and not settings.get("messages"):
         raise ConfigError(
@@ -177,7 +167,7 @@ def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
+def resumed_settings(out: Path, settings: Given) -> "RunConfig":
     """The settings of a run to resume."""
     from topology.run_folders import run_folder
     from topology.settings import resumed
@@ -246,10 +236,10 @@ def with_metrics(
     port, targets = metrics
     if port is None:
         if targets is not None:
-            raise ConfigError("--metrics-targets: lists the port of --metrics-port; give one, 0 for any that is free")
+            raise ConfigError("metrics.targets: lists the port of metrics.port; give one, 0 for any that is free")
         yield show
         return
-    require("serve", "--metrics-port", "leave it out")
+    require("serve", "metrics.port", "leave it out")
     from gateway.runs.metrics import RunFigures, at_port
 
     figures = RunFigures(show, folder, own)

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.run import GROUPS, resumed_settings, run_shown
-from gateway.shell.options import Command, Json, Late, example, of_model
+from gateway.commands.run import resumed_settings, run_shown
+from gateway.shell.options import Command, Json, Late, example, of_model, shares
 from gateway.shell.terminal import Terminal, cell
 from matching.errors import ConfigError, TopologyError
+from topology.given import Given
 
 #: Seconds between two reads of the run's report.
 _LOOK_S = 0.1
@@ -26,13 +27,14 @@ app = typer.Typer()
 def _numbers() -> Iterator[Parameter]:
     from topology.settings import RunConfig
 
-    return (option for option in of_model(RunConfig, GROUPS) if option.name.endswith(_ENDING))
+    return (option for option in of_model(RunConfig) if option.name.endswith(_ENDING))
 
 
-Numbers = Annotated[dict[str, Any], Late(_numbers)]
+Numbers = Annotated[Given, Late(_numbers)]
 
 
 @app.command(cls=Command, epilog=example("skyray scale runs/first --query-bolts 8"))
+@shares("topology")
 def scale(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has not finished.")],
     numbers: Numbers,
@@ -56,6 +58,7 @@ def scale(
             f"{place(run_dir)}: a run in an object store takes no requests; interrupt it, then continue with "
             "skyray run --resume and the new numbers"
         )
+    numbers = numbers.of_command_line()
     if not numbers:
         raise ConfigError("scale: what is to change is missing; give a number of tasks, such as --query-bolts 8")
     terminal, folder = Terminal(json), RunFolder(run_dir)

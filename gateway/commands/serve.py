@@ -7,23 +7,27 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import fields
 from inspect import Parameter
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.commands.run import UpdateSinks
-from gateway.shell.options import Command, Late, example, of_signature
+from gateway.commands.run import READ, UpdateSinks
+from gateway.shell.options import Command, Late, example, of_signature, shares
 from gateway.shell.terminal import Terminal, as_json, cell
 from matching.errors import ConfigError, EngineError
 from matching.extras import require
+from topology.given import Given
 
 app = typer.Typer()
-#: The longest `--checkpoint-every`, in seconds.
+#: Settings that the help page shows.
+SHOWN = (
+    *(*stream.SHOWN, "host", "port", "keys", "require_key", "allowed_host", "allow_origin", "trusted_proxy", "demo"),
+)
+#: The longest time between two checkpoints, in seconds.
 MOST_BETWEEN_CHECKPOINTS_S = 300.0
 
 
@@ -31,33 +35,26 @@ def limit_options() -> Iterator[Parameter]:
     """The options that bound what callers do."""
     from gateway.serve.limits import Limits
 
-    return of_signature(Limits, groups={"Limits": tuple(field.name for field in fields(Limits))})
+    return of_signature(Limits)
 
 
 def webhook_options() -> Iterator[Parameter]:
     """The options of webhooks."""
     from gateway.sinks.webhooks.settings import WebhookSettings
 
-    return of_signature(WebhookSettings, groups={"Webhooks": tuple(field.name for field in fields(WebhookSettings))})
+    return of_signature(WebhookSettings, lambda name: name.removeprefix("webhook_"))
 
 
 @app.command(cls=Command, epilog=example("skyray serve --demo"))
+@shares("server", "columns", *READ[:-1], shown=SHOWN)
 def serve(
-    settings: Annotated[dict[str, Any], Late(stream.live_settings)],
-    columns: Annotated[dict[str, Any], Late(stream.column_options)],
-    limits: Annotated[dict[str, Any], Late(limit_options)],
-    webhooks: Annotated[dict[str, Any], Late(webhook_options)],
+    settings: Annotated[Given, Late(stream.live_settings)],
+    columns: Annotated[Given, Late(stream.column_options)],
+    limits: Annotated[Given, Late(limit_options, "limits")],
+    webhooks: Annotated[Given, Late(webhook_options, "webhooks")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder with the write-ahead log; a stream that it has is resumed.", rich_help_panel="Output"
-        ),
-    ] = None,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--run", help="Folder of a run to look at in its place; nothing is written.", rich_help_panel="Input"
-        ),
+        typer.Option(help="Folder with the write-ahead log; a stream that it has is resumed."),
     ] = None,
     demo: Annotated[
         bool,
@@ -65,32 +62,30 @@ def serve(
             "--demo",
             help="Add generated subscriptions of every kind and messages that reach them, to see updates at once; "
             "without --out in a new temporary folder.",
-            rich_help_panel="Demo",
         ),
     ] = False,
     demo_rate: Annotated[
         float | None,
         typer.Option(
-            min=0.1, max=10_000.0, help="Messages of the demo a second; 20 by default.", rich_help_panel="Demo"
+            min=0.1,
+            max=10_000.0,
+            help="Messages of the demo a second; 20 by default.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.", rich_help_panel="Server")] = 8080,
+    port: stream.PagePort = 8080,
     host: Annotated[
         str,
-        typer.Option(
-            help="Address to listen on; for one of other machines there must be keys.", rich_help_panel="Server"
-        ),
+        typer.Option(help="Address to listen on; for one of other machines there must be keys."),
     ] = "127.0.0.1",
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="Name by which the server may be called; may be repeated.", rich_help_panel="Server"),
+        typer.Option(help="Name by which the server may be called; may be repeated."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
             help="Origin of a page elsewhere whose scripts may call it; may be repeated.",
-            rich_help_panel="Server",
         ),
     ] = None,
     trusted_proxy: Annotated[
@@ -99,28 +94,15 @@ def serve(
             metavar="ADDRESS",
             help="Address, or network such as 10.0.0.0/8, of a proxy whose X-Forwarded-For names the client; may be "
             "repeated. Nobody else's is read.",
-            rich_help_panel="Server",
         ),
     ] = None,
-    tiles: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="Tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector "
-            "tiles; without, it has coasts, borders and large cities.",
-            rich_help_panel="Server",
-        ),
-    ] = "",
-    tiles_by: Annotated[
-        str, typer.Option(metavar="TEXT", help="Who is named on the map as their maker.", rich_help_panel="Server")
-    ] = "",
+    tiles: stream.MapTiles = "",
+    tiles_by: stream.MapTilesBy = "",
     keys: Annotated[
         Path | None,
-        typer.Option(help="File of the keys; by default keys.json of the folder.", rich_help_panel="Server"),
+        typer.Option(help="File of the keys; by default keys.json of the folder."),
     ] = None,
-    require_key: Annotated[
-        bool, typer.Option("--require-key", help="Ask for a key even if there is none.", rich_help_panel="Server")
-    ] = False,
+    require_key: Annotated[bool, typer.Option("--require-key", help="Ask for a key even if there is none.")] = False,
     vocabulary: stream.StartingVocabulary = None,
     attribute: stream.AttributeNames = None,
     stem: stream.StemLanguage = "",
@@ -129,7 +111,6 @@ def serve(
     subscriptions: stream.StartingSubscriptions = None,
     batch: stream.BatchRows = 5_000,
     linger_ms: stream.LingerMs = 5.0,
-    executor: stream.ExecutorName = "local",
     json: Annotated[bool, typer.Option("--json", help="Figures at the end as JSON on standard error.")] = False,
 ) -> int:
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
@@ -142,9 +123,9 @@ def serve(
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     from topology.core.places import require_local
 
-    require_local(out=out, run=run_dir, vocabulary=vocabulary)
+    require_local(out=out, vocabulary=vocabulary)
     from gateway.commands.delivering import Deliveries
-    from gateway.commands.serving import LOOPBACK, Watch, refuse_for_run
+    from gateway.commands.serving import Watch
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
     from gateway.live.recording import record
@@ -159,8 +140,7 @@ def serve(
     from gateway.serve.limits import Limits
     from gateway.serve.registry import Registry
     from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
-    from gateway.serve.replay_server import serve_run
-    from gateway.serve.server import Server, bind
+    from gateway.serve.server import LOOPBACK, Server, bind
     from gateway.serve.sourced_rows import into_writer
     from gateway.serve.tiles import Tiles
     from gateway.serve.update_log import UpdateLog
@@ -180,14 +160,10 @@ def serve(
     from topology.warmup import WORDS
 
     announcer = Announcer(stream.say)
-    out = folder_of(out, run_dir, demo_rate, demo)
-    if (out is None) == (run_dir is None):
-        raise ConfigError("name either --out, the folder of a stream to serve, or --run, a run to look at; or --demo")
+    out = folder_of(out, demo_rate, demo)
+    if out is None:
+        raise ConfigError("--out: name the folder of the stream; or add --demo")
     map_tiles = Tiles.of(tiles, tiles_by)
-    if run_dir is not None:
-        refuse_for_run(host, from_, to)
-        return serve_run(run_dir, host, port, _names(host), stream.say, map_tiles)
-    assert out is not None, "one of the two is named"
     source = source_of(from_) if from_ else None
     deliveries = Deliveries(to or (), lambda line: stream.say(f"serve: {line}"))
     proxies = [_network(text) for text in trusted_proxy or ()]
@@ -199,11 +175,11 @@ def serve(
             f"skyray keys create {f'--keys {keys}' if keys else f'--out {out}'} --scope admin"
         )
     if settings.get("checkpoint_every") == 0:
-        raise ConfigError("--checkpoint-every 0: clients that connect again read from checkpoints; leave it out")
+        raise ConfigError("recovery.checkpoint_every 0: clients that connect again read from checkpoints; leave it out")
     if settings.get("checkpoint_every", 0) > MOST_BETWEEN_CHECKPOINTS_S:
         raise ConfigError(
-            f"--checkpoint-every {settings['checkpoint_every']:g}: updates stay in memory until a checkpoint, and once "
-            f"it is full no more messages are taken; give at most {MOST_BETWEEN_CHECKPOINTS_S:g}"
+            f"recovery.checkpoint_every {settings['checkpoint_every']:g}: updates stay in memory until a checkpoint; "
+            f"once it is full, no more messages are taken; give at most {MOST_BETWEEN_CHECKPOINTS_S:g}"
         )
     terminal = Terminal()
     with ExitStack() as stack:
@@ -212,9 +188,10 @@ def serve(
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
         garbage = stack.enter_context(Garbage())
-        given = out, settings | {"executor": executor}, stream.named_columns(columns), vocabulary, attribute, stem
+        given = out, settings, stream.named_columns(columns), vocabulary, attribute, stem
         registry = Registry()
         config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
+        executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)
         hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
@@ -312,7 +289,7 @@ def serve(
 
 def _names(*hosts: str) -> frozenset[str]:
     """Names by which the server is called."""
-    from gateway.commands.serving import LOOPBACK
+    from gateway.serve.server import LOOPBACK
 
     return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
 

@@ -13,11 +13,8 @@ from gateway.serve.garbage import Garbage
 from gateway.serve.releasing import Releaser
 from gateway.serve.server import Server
 from gateway.sinks.webhooks.service import Webhooks
-from matching.errors import ConfigError, DeliveryError, EngineError
+from matching.errors import DeliveryError, EngineError
 from topology.live import LiveRun
-
-#: Hosts that no other machine can call.
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Watch:
@@ -94,17 +91,3 @@ class Watch:
     def note(self, snapshot: Any) -> None:
         """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
-
-
-def refuse_for_run(host: str, from_: str, to: object) -> None:
-    """Check the options of `skyray serve --run`, which serves a finished run.
-
-    Raises
-    ------
-    ConfigError
-        If `--from` or `--to` is given, or a host that other machines can call.
-    """
-    if from_ or to:
-        raise ConfigError(f"--{'from' if from_ else 'to'}: a run is over; leave it out, or name --out")
-    if host not in LOOPBACK:
-        raise ConfigError(f"--host {host}: a run is shown on this machine alone; leave it out")

@@ -12,9 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.shell.options import Command, Json, example
+from gateway.commands import stream_options as stream
+from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal, as_json, cell, console, flushed, say_checkpoint
 from matching.errors import ConfigError, TopologyError
+from matching.extras import require
 
 #: Seconds between two reads of a running run's folder.
 POLL_S = 0.5
@@ -23,6 +25,7 @@ app = typer.Typer()
 
 
 @app.command(cls=Command, epilog=example("skyray show runs/first s1 s2 --map s1.png"))
+@shares("server", shown=("updates", "follow", "limit", "map", "page", "port", "csv"))
 def show(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, in any state.")],
     subscriptions: Annotated[
@@ -42,6 +45,12 @@ def show(
     picture: Annotated[
         Path | None, typer.Option("--map", help="Draw the results that are shown on a map: PNG, SVG or PDF.")
     ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Show the run on a page for browsers of this machine, until Ctrl-C.")
+    ] = False,
+    port: stream.PagePort = 8080,
+    tiles: stream.MapTiles = "",
+    tiles_by: stream.MapTilesBy = "",
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row a result or update.")] = False,
     json: Json = False,
 ) -> int:
@@ -50,10 +59,12 @@ def show(
     Without ids a few subscriptions with results are shown, evenly spaced. Updates of a running run are published in
     updates/ as soon as a checkpoint covers them; of a live stream that runs everything as of its last checkpoint is
     shown. Rows are printed as they are read. With --follow, --json
-    prints one object a line.
+    prints one object a line. With --page a browser shows the run, its map and its updates, at any moment of its stream.
     """
     from gateway.runs.reader import Run
 
+    if page:
+        return _page(run_dir, port, tiles, tiles_by)
     if csv and json:
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
@@ -70,6 +81,17 @@ def show(
     if updates:
         return _updates(terminal, run, wanted, 20 if limit is None else limit, csv)
     return _results(terminal, run, wanted, 10 if limit is None else limit, csv, picture)
+
+
+def _page(folder: Path, port: int, tiles: str, tiles_by: str) -> int:
+    require("serve", "--page", "leave it out")
+    from gateway.serve.replay_server import serve_run
+    from gateway.serve.tiles import Tiles
+    from topology.core.places import is_remote
+
+    if is_remote(folder):
+        raise ConfigError(f"--page: shows a folder of this machine, and {folder} is in an object store; copy it first")
+    return serve_run(folder, port, stream.say, Tiles.of(tiles, tiles_by))
 
 
 def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.commands.run import GROUPS
+from gateway.commands.run import ENGINES
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.terminal import cell
 
@@ -20,7 +20,6 @@ StartingVocabulary = Annotated[
     typer.Option(
         help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
         "starts without words, and its world is the earth.",
-        rich_help_panel="Input",
     ),
 ]
 AttributeNames = Annotated[
@@ -29,7 +28,6 @@ AttributeNames = Annotated[
         metavar="<name:type>",
         help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
         "number, category or time. With --vocabulary they are those of its folder.",
-        rich_help_panel="Input",
     ),
 ]
 StemLanguage = Annotated[
@@ -38,33 +36,27 @@ StemLanguage = Annotated[
         metavar="<language>",
         help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
         "--vocabulary it is that of its folder.",
-        rich_help_panel="Input",
     ),
 ]
 StartingSubscriptions = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="<path>", help="Files of subscriptions that are active from the start.", rich_help_panel="Input"
-    ),
+    typer.Option(metavar="<path>", help="Files of subscriptions that are active from the start."),
 ]
 BatchRows = Annotated[
     int,
     typer.Option(
-        min=1, max=1_000_000, help="Messages and changes of a batch at most.", rich_help_panel="Window and batches"
+        "--batch-rows",
+        min=1,
+        max=1_000_000,
+        help="Messages and changes of a batch of a live stream at most.",
     ),
 ]
 LingerMs = Annotated[
     float,
     typer.Option(
-        min=0.0, max=60_000.0, help="How long one waits for others at most.", rich_help_panel="Window and batches"
-    ),
-]
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        metavar="<local|ray>",
-        help="Where tasks run: in this process, or on ray, on this machine.",
-        rich_help_panel="Topology",
+        min=0.0,
+        max=60_000.0,
+        help="Milliseconds that a message or change waits for others at most.",
     ),
 ]
 MessageSource = Annotated[
@@ -75,9 +67,33 @@ MessageSource = Annotated[
         help="Broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream), "
         "kafka://HOST:PORT/TOPIC?group=NAME, or feed:FOLDER, which a Spark job fills. Each is read once: how far is in "
         "the folder's log, not at the broker.",
-        rich_help_panel="Input",
     ),
 ]
+PagePort = Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any that is free.")]
+MapTiles = Annotated[
+    str,
+    typer.Option(
+        "--tiles",
+        metavar="URL",
+        help="Tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector tiles; "
+        "without, it has coasts, borders and large cities.",
+    ),
+]
+MapTilesBy = Annotated[
+    str,
+    typer.Option(
+        "--tiles-by",
+        metavar="TEXT",
+        help="Who is named on the map as their maker.",
+    ),
+]
+World = Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")]
+Distance = Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")]
+#: Settings that the help pages of both show.
+SHOWN = (
+    *("out", "from", "to", "vocabulary", "subscriptions", "attribute", "stem"),
+    *("world", "distance", "window", "decay_half_life", "router", "query_bolts", "executor"),
+)
 #: How fields of `EtlOptions` end that name columns.
 _COLUMN = "_column"
 
@@ -86,12 +102,7 @@ def live_settings() -> Iterator[Parameter]:
     """The options of a live stream that are settings of its topology."""
     from topology.settings import NOT_LIVE, LiveConfig
 
-    more = of_model(
-        LiveConfig,
-        {**GROUPS, "Input": (*GROUPS["Input"], "most_terms")},
-        engine=". {engines}; of papers and opponents: docs/papers.md",
-        window_index=". {windows}",
-    )
+    more = of_model(LiveConfig, engine=ENGINES, window_index=". {windows}")
     return (parameter for parameter in more if parameter.name not in NOT_LIVE)
 
 
@@ -100,8 +111,7 @@ def column_options() -> Iterator[Parameter]:
     from gateway.live.mapping import ROLES
     from spark_etl.options import EtlOptions
 
-    groups = {"Input": tuple(f"{role}{_COLUMN}" for role in ROLES)}
-    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN), groups)
+    options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN))
     return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
 
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.commands import stream_options as stream
 from gateway.shell.listing import listing
-from gateway.shell.options import Command, Group, Json, Late, example, of_signature
+from gateway.shell.options import Command, Group, Json, Late, example, of_signature, shares
 from gateway.shell.terminal import Terminal, cell, write_lines
 from matching.errors import ConfigError
 
@@ -52,11 +53,12 @@ def generate(
 
 
 @app.command(cls=Command, epilog=example("skyray subscriptions check mine.csv --messages etl"))
+@shares("stream")
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Subscriptions: JSON Lines, CSV or Parquet.")],
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`: its words, world and times.")],
-    world: Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")] = "extent",
-    distance: Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")] = "sphere",
+    world: stream.World = "extent",
+    distance: stream.Distance = "sphere",
     limit: Annotated[int, typer.Option(min=0, help="Rows shown at most, rejected ones first; 0: all.")] = 40,
     json: Json = False,
 ) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gateway.commands.run import Settings
-from gateway.shell.options import Command, ConfigFile, Group, Json, example
+from gateway.commands.run import QUIET, READ, SHOWN, Settings
+from gateway.shell.options import Command, Group, Json, example, shares
 from gateway.shell.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -32,17 +32,18 @@ app = typer.Typer(cls=Group, name="topology", help="What a run consists of.", no
 
 
 @app.command(cls=Command, epilog=example("skyray topology show --query-bolts 4"))
-def show(settings: Settings, config: ConfigFile = None, json: Json = False) -> int:
+@shares(*READ, shown=SHOWN, quiet=QUIET)
+def show(settings: Settings, json: Json = False) -> int:
     """Print the components, tasks and streams that a run would start.
 
     With messages and subscriptions it is the plan of `skyray run` with these options, else the same without data.
     """
-    from topology.settings import collect, load_config
+    from topology.settings import load_config
     from topology.wiring import build_plan
 
     stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
-    missing = {name: value for name, value in stand_ins.items() if name not in collect(settings, config)[0]}
-    run_config = load_config({**missing, **settings}, config)
+    missing = {name: value for name, value in stand_ins.items() if name not in settings}
+    run_config = load_config(settings | missing)
     plan = _plan_without_data(run_config) if missing.keys() & {"messages", "subscriptions"} else build_plan(run_config)
     Terminal(json).answer(plan.describe(), lambda out: out.print(f"{plan.render()}\n\n{legend(plan)}", markup=False))
     return 0

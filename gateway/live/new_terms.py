@@ -1,8 +1,8 @@
 """Terms that no message and no subscription had before: which of them a live stream admits, and with which batch.
 
-Terms of messages fill nine tenths of the room at most (`--most-terms`), so that subscriptions find some later; those of
-subscriptions fill it all, and come first in a batch. Terms of one batch get their ids in the order of their UTF-8
-bytes; nothing is evicted.
+Terms of messages fill nine tenths of the room at most (`stream.most_terms`), so that subscriptions find some later.
+Terms of subscriptions fill it all, and come first in a batch. Terms of one batch get their ids in the order of their
+UTF-8 bytes; nothing is evicted.
 """
 
 from collections.abc import Iterable

@@ -63,6 +63,11 @@ class Executor(StrEnum):
     local = "local"
 
 
+def executor_beside(address: str | None) -> Executor:
+    """Where the tasks of a load test run, unless options say so: on the cluster that they name."""
+    return Executor.ray if address else Executor.local
+
+
 def load_test(
     *,
     rate: Annotated[float | None, typer.Option(help="Messages a second; half the peak, which is found first.")] = None,
@@ -78,7 +83,9 @@ def load_test(
     router: Annotated[str, typer.Option(help=f"{', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}.")] = "hashing",
     credits: Annotated[int, typer.Option(min=1, help="Batches in flight at most.")] = LIVE_CREDITS,
     checkpoint_every: Annotated[float, typer.Option(min=0.0, help="Seconds between checkpoints; 0: none.")] = 10.0,
-    executor: Annotated[Executor, typer.Option(help="ray, or local: in one process.")] = Executor.ray,
+    executor: Annotated[
+        Executor | None, typer.Option(help="local: in one process, or ray; ray with --address, else local.")
+    ] = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster to join, HOST:PORT or auto; else one's own.")] = None,
     changes: Annotated[float, typer.Option(min=0.0, help="Subscriptions a second that are added, and removed.")] = 0.0,
     filters: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of subscriptions with a filter.")] = 0.0,
@@ -145,6 +152,7 @@ def load_test(
     """
     if not seconds > 0:
         raise ConfigError(f"{seconds} seconds is no message at all: raise it")
+    executor = executor or executor_beside(address)
     if executor != Executor.local:
         require_ray()
     query_threads = threads_of(query_threads, executor == Executor.local)
@@ -346,7 +354,7 @@ def _check_placeable(router: str, counts: Mapping[str, int], kinds: Kinds) -> No
             able = [each for each in ROUTERS if each not in PLACING and not placeable(each, kinds, name, False)]
             raise ConfigError(
                 f"--router {router}: a subscription of the load {finding}; use --router {' or '.join(able)}, "
-                f"or --{name} 0"
+                f"or --count {name}=0"
             )
 
 

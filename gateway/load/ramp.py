@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from gateway.load.loadtest import SHORT, Executor, load_test
+from gateway.load.loadtest import SHORT, Executor, executor_beside, load_test
 from matching.errors import ConfigError
 from matching.extras import require_ray
 
@@ -108,7 +108,7 @@ def judge(report: dict[str, Any], limit_p99_s: float) -> Step:
     if not latency.get("count"):
         raise ConfigError(
             f"a step at {rate:,.0f}/s had no update, so that it has no latency: generate more subscriptions, or raise "
-            "--step-seconds"
+            "loadtest.step_seconds"
         )
     if reached < REACHED * rate:
         why = f"reached {reached:,.0f}/s"
@@ -160,7 +160,7 @@ def ramp_test(
     """
     hold_s = seconds_of(hold)
     if not (limit_p99_ms > 0 and step_seconds > 0 and first_rate > 0):
-        raise ConfigError("--limit-p99-ms, --step-seconds and --rate: give positive numbers")
+        raise ConfigError("--limit-p99-ms, loadtest.step_seconds and --rate: give positive numbers")
     limit_s = limit_p99_ms / 1e3
     run = partial(load, warm_up=warm_up, **options)
     with _connected(options) if load is load_test else nullcontext():
@@ -180,7 +180,7 @@ def ramp_test(
 
 def _connected(options: dict[str, Any]) -> AbstractContextManager[Any]:
     """One Ray for all steps, which start their own otherwise; nothing where all tasks run in one process."""
-    if options.get("executor", Executor.ray) == Executor.local:
+    if (options.get("executor") or executor_beside(options.get("address"))) == Executor.local:
         return nullcontext()
     require_ray()
     from topology.core.executors.connection import connected

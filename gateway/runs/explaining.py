@@ -40,7 +40,7 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
-    "ahead": "the message is dated too long after the start of the run, or after it came (--max-ahead), so that it "
+    "ahead": "the message is dated too long after the start of the run, or after it came (stream.max_ahead), so it "
     "matches nothing",
     "message_aside": "a component has raised on the message, which was set aside",
     "subscription_aside": "a component has raised on the subscription, which was set aside",

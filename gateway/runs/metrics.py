@@ -218,7 +218,7 @@ def at_port(port: int, figures: Collector) -> Iterator[str]:
         server, thread = start_http_server(port, _HOST, registry_of(figures))
     except OSError as error:
         raise ConfigError(
-            f"--metrics-port {port}: cannot listen there ({error.strerror or error}); name another, or 0 for any"
+            f"metrics.port {port}: cannot listen there ({error.strerror or error}); name another, or 0 for any"
         ) from None
     try:
         yield f"http://{_HOST}:{server.server_port}/metrics"

@@ -1,4 +1,4 @@
-"""Files by which Prometheus finds the figures of several processes (`file_sd_configs`): `--metrics-targets FOLDER`.
+"""Files by which Prometheus finds the figures of several processes (`file_sd_configs`): `--set metrics.targets=FOLDER`.
 
 Each process has a file of its own in the folder, which goes when the process ends; that of one that was killed is
 removed by the next that starts on that machine. Prometheus reads `FOLDER/*.json`, and again when they change.
@@ -30,7 +30,7 @@ def listed(folder: Path, address: str, labels: Mapping[str, str]) -> Iterator[Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DeliveryError(f"--metrics-targets {folder}: cannot be made ({error.strerror or error})") from None
+        raise DeliveryError(f"metrics.targets {folder}: cannot be made ({error.strerror or error})") from None
     _sweep(folder, host)
     file = folder / f"{_PREFIX}{host}-{os.getpid()}-{address.rpartition(':')[2]}.json"
     with whole_file(file) as out:

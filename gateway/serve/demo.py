@@ -42,18 +42,16 @@ _AROUND, _HALF_SIDE = 0.15, 0.5
 _AGAIN_S = 0.1
 
 
-def folder_of(out: Path | None, run: Path | None, rate: float | None, demo: bool) -> Path | None:
+def folder_of(out: Path | None, rate: float | None, demo: bool) -> Path | None:
     """The folder of a stream: the given one, or a new temporary one if there is a demo.
 
     Raises
     ------
     ConfigError
-        If a demo is wanted of a run that has ended, or its rate without it.
+        If there is a rate of a demo without one.
     """
     if not demo and rate is not None:
-        raise ConfigError("--demo-rate: is that of the demo's messages; add --demo, or leave it out")
-    if demo and run is not None:
-        raise ConfigError("--demo: makes a new stream, and --run shows one that has ended; leave one of them out")
+        raise ConfigError("server.demo_rate: is the rate of the demo's messages; add --demo, or leave it out")
     return Path(tempfile.mkdtemp(prefix="skyray-demo-")) if demo and out is None else out
 
 

@@ -1,4 +1,4 @@
-"""Limits of the callers of a server: options of `skyray serve`."""
+"""Limits of the callers of a server: settings of `skyray serve`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -34,4 +34,4 @@ class Limits:
         for name, value in vars(self).items():
             least = 1 if name == "most_connections" else 0
             if value < least:
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: give a whole number, at least {least}")
+                raise ConfigError(f"limits.{name} {value}: give a whole number, at least {least}")

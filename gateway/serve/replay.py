@@ -1,4 +1,4 @@
-"""A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray serve --run`.
+"""A run as of any of its messages: its updates, subscriptions, results and reasons, for `skyray show --page`.
 
 Updates are read once, at the start, into the order and with the ids that a live server gives them
 (`gateway.serve.update_log`); everything else is read from the folder by `gateway.runs`.

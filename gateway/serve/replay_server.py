@@ -1,4 +1,4 @@
-"""`skyray serve --run`: a server on the folder of a run, which only reads."""
+"""`skyray show --page`: a server on the folder of a run, which only reads."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.serve.app import Hosts, assembled
 from gateway.serve.replay import Replay
 from gateway.serve.replay_routes import routes
-from gateway.serve.server import Server, bind
+from gateway.serve.server import LOOPBACK, Server, bind
 from gateway.serve.tiles import Tiles
 from gateway.shell.interrupts import draining
 from gateway.shell.terminal import Terminal, cell
@@ -17,18 +17,14 @@ from gateway.shell.terminal import Terminal, cell
 _POLL_S = 0.1
 
 
-def serve_run(
-    folder: Path, host: str, port: int, hosts: frozenset[str], say: Callable[[str], None], tiles: Tiles | None = None
-) -> int:
-    """Serve a run until it is interrupted.
+def serve_run(folder: Path, port: int, say: Callable[[str], None], tiles: Tiles | None = None) -> int:
+    """Serve a run to this machine until it is interrupted.
 
     Parameters
     ----------
     folder : Path
-    host, port
-        Where to listen.
-    hosts : frozenset of str
-        Names by which the server may be called.
+    port : int
+        0: any that is free.
     say : callable
         Takes lines for people.
     tiles : Tiles, optional
@@ -40,19 +36,18 @@ def serve_run(
         If the port is taken; as `Replay`.
     """
     with ExitStack() as stack:
-        listening = stack.enter_context(bind(host, port))
-        with Terminal().steps("skyray serve") as step:
+        listening = stack.enter_context(bind(LOOPBACK[0], port))
+        with Terminal().steps("skyray show") as step:
             step(f"reading {folder}")
             replay = Replay(folder)
         stopping = stack.enter_context(draining())
         app = assembled([routes(replay)], tiles)
-        app.add_middleware(Hosts, names=hosts)
+        app.add_middleware(Hosts, names=frozenset((*LOOPBACK, "[::1]")))
         stack.enter_context(Server(app, listening, lambda loop: None))
         figures = replay.figures()
         counts = f"{figures['messages']:,} messages, {replay.facts()['run']['updates']:,} updates"
-        name = f"[{host}]" if ":" in host else host
-        say(f"serve: replays {cell(folder)} ({counts}) on http://{name}:{listening.getsockname()[1]}")
-        say("serve: ready")
+        say(f"show: {cell(folder)} ({counts}) is on http://{LOOPBACK[0]}:{listening.getsockname()[1]}")
+        say("show: ready")
         while not stopping():
             time.sleep(_POLL_S)
     return 0

@@ -19,6 +19,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gateway.serve.problems import MEDIA_TYPE, answer, body_of, later
 from matching.errors import ConfigError, TopologyError
 
+#: Hosts that no other machine can call.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: Seconds that requests may take to end when the server does.
 GRACE_S = 4
 #: Connections at a time, beyond which a server answers with 503.

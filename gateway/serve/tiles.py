@@ -1,4 +1,4 @@
-"""Where the page gets streets from: the tile source that `skyray serve --tiles` names."""
+"""Where the page gets streets from: the tile source that the setting `server.tiles` names."""
 
 import re
 from typing import Any, NamedTuple
@@ -33,7 +33,9 @@ class Tiles(NamedTuple):
         """
         if not url:
             if credit:
-                raise ConfigError("--tiles-by names the makers of tiles, and there are none; name their --tiles too")
+                raise ConfigError(
+                    "server.tiles_by: names the makers of tiles, and there are none; name them by server.tiles, too"
+                )
             return None
         try:
             parts = urlsplit(url)
@@ -41,9 +43,11 @@ class Tiles(NamedTuple):
         except ValueError:
             whole = False
         if not whole or _URL.fullmatch(url) is None or not all(f"{{{name}}}" in url for name in "zxy"):
-            raise ConfigError(f"--tiles {url}: is no URL of tiles; {_DO}")
+            raise ConfigError(f"server.tiles {url}: is no URL of tiles; {_DO}")
         if other := set(re.findall(r"\{(.*?)\}", url)) - set("zxy"):
-            raise ConfigError(f"--tiles {url}: {{{min(other)}}} is not replaced; name one host and one form of tiles")
+            raise ConfigError(
+                f"server.tiles {url}: {{{min(other)}}} is not replaced; name one host and one form of tiles"
+            )
         return cls(url, credit)
 
     @property

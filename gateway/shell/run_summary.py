@@ -55,8 +55,8 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
     if of_messages.get("messages") and sum(set_aside.values()) >= of_messages["messages"]:
         reasons = cell({name: count for name, count in set_aside.items() if count})
         return (
-            f"all {of_messages['messages']:,} messages were set aside ({reasons}); look at --world, --max-ahead and "
-            "the times of the messages"
+            f"all {of_messages['messages']:,} messages were set aside ({reasons}); look at --world, stream.max_ahead "
+            "and the times of the messages"
         )
     return None
 

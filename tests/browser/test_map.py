@@ -273,7 +273,7 @@ def test_map_without_tiles_says_near_the_ground_that_there_are_none(browser, ser
         seen.page.evaluate("skyray.world.map.jumpTo({ zoom: 3 })")
         seen.until(lambda: not seen.page.is_visible("#map-note"))
         seen.page.evaluate("skyray.world.map.jumpTo({ zoom: 12 })")
-        seen.until(lambda: "--tiles" in seen.text("#map-note"))
+        seen.until(lambda: "server.tiles" in seen.text("#map-note"))
         assert within(seen, "#map-note", "#map")
         assert seen.barriers() == []
 
@@ -281,10 +281,10 @@ def test_map_without_tiles_says_near_the_ground_that_there_are_none(browser, ser
 def test_map_with_pictures_as_tiles_shows_them_and_names_their_source(browser, tmp_path):
     with tile_server(png(200, 30, 40), "image/png") as tiles:
         options = (
-            "--tiles",
-            f"http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.png",
-            "--tiles-by",
-            "Streets <b>& Co</b>",
+            "--set",
+            f"server.tiles=http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.png",
+            "--set",
+            "server.tiles_by=Streets <b>& Co</b>",
         )
         with Served(tmp_path / "out", *options) as one, visited(browser, one, LAPTOP) as seen:
             seen.page.evaluate("skyray.world.map.jumpTo({ center: [13.4, 52.5], zoom: 12 })")
@@ -307,7 +307,7 @@ def test_map_with_pictures_as_tiles_shows_them_and_names_their_source(browser, t
 )
 def test_map_with_vector_tiles_has_streets_and_their_names(browser, tmp_path, streets, names):
     with tile_server(street_tile(streets, names), "application/x-protobuf") as tiles:
-        options = ("--tiles", f"http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.pbf?key=open")
+        options = ("--set", f"server.tiles=http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.pbf?key=open")
         with Served(tmp_path / "out", *options) as one, visited(browser, one, LAPTOP, scheme="dark") as seen:
             seen.page.evaluate("skyray.world.map.jumpTo({ center: [13.4, 52.5], zoom: 14 })")
             drawn = """(layers) => skyray.world.map.queryRenderedFeatures({ layers: skyray.world.map.getStyle().layers
@@ -319,7 +319,7 @@ def test_map_with_vector_tiles_has_streets_and_their_names(browser, tmp_path, st
 
 def test_map_whose_tiles_do_not_come_says_so_and_stays_a_map(browser, tmp_path):
     with tile_server(png(1, 2, 3), "image/png", allow="http://elsewhere.example") as tiles:
-        options = ("--tiles", f"http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.png")
+        options = ("--set", f"server.tiles=http://127.0.0.1:{tiles.port}/{{z}}/{{x}}/{{y}}.png")
         with Served(tmp_path / "out", *options) as one, visit(browser, one.port, *LAPTOP) as seen:
             seen.open()
             seen.until(lambda: f"127.0.0.1:{tiles.port}" in seen.text("#map-note"))

@@ -332,7 +332,7 @@ def broker(tmp_path):
 def test_page_of_the_topology_says_how_far_sources_sinks_and_webhooks_are(browser, broker, tmp_path):
     to = f"{broker.url}/{NAME}?subject={SUBJECT}"
     tea = {"kind": "boolean", "keywords": "tea", "region": [-180, -80, 180, 80]}
-    options = ("--from", f"{broker.url}/{STREAM}?consumer=skyray", "--to", to, "--webhook-allow-host", "127.0.0.1")
+    options = ("--from", f"{broker.url}/{STREAM}?consumer=skyray", "--to", to, "--set", "webhooks.allow_host=127.0.0.1")
     with Endpoint(answers(204)) as endpoint, Served(tmp_path / "out", *options) as served:
         served.call("PUT", "/v1/subscriptions/s1", tea)
         assert served.call("POST", "/v1/webhooks", {"url": endpoint.url, "subscription_id": "s1"}).status == 201

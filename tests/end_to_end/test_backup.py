@@ -17,7 +17,7 @@ from tests.support.serving import Served, kill
 from tests.support.small_runs import small_run
 
 pytestmark = pytest.mark.timeout(400)
-OPTIONS = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.3]
+OPTIONS = ["--world", BOX, "--window", "count:60", "--set", "recovery.checkpoint_every=0.3"]
 
 
 @pytest.fixture

@@ -108,7 +108,16 @@ def updates_of_a_run(stream, out):
 def test_clients_of_a_server_killed_in_the_middle_miss_and_repeat_nothing(send, killed_at, tmp_path):
     rng, out, port = np.random.default_rng(11), tmp_path / "out", free_port()
     url = f"http://127.0.0.1:{port}"
-    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5, "--batch", 25]
+    options = [
+        "--world",
+        BOX,
+        "--window",
+        "count:60",
+        "--set",
+        "recovery.checkpoint_every=0.5",
+        "--set",
+        "stream.batch_rows=25",
+    ]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(120)]
     rows = [random_message(rng, number) for number in range(MESSAGES)]
     released = -1

@@ -86,7 +86,7 @@ def test_run_killed_gives_back_what_it_has_reserved(cluster, tmp_path):
             return command.finish()[1].strip()
 
     arguments = [*small_run(tmp_path, messages=20_000, batch=1), "--address", cluster, "--query-bolts", 2]
-    with Command([*arguments, "--query-cpus", 3, "--checkpoint-every", "0.3"]) as command:
+    with Command([*arguments, "--set", "reservations.query_cpus=3", "--checkpoint-every", "0.3"]) as command:
         command.await_(lambda: any((tmp_path / "out" / "checkpoints").glob("epoch-*.json")))
         assert reserved() == "['CREATED'] 2.0"
         command.process.send_signal(signal.SIGKILL)
@@ -94,11 +94,11 @@ def test_run_killed_gives_back_what_it_has_reserved(cluster, tmp_path):
     deadline = time.monotonic() + 60
     while reserved() != "['REMOVED'] 8.0":
         assert time.monotonic() < deadline, reserved()
-    more = ["--query-cpus", 4.5, "--reserve-wait", 1, "--overwrite"]
+    more = ["--set", "reservations.query_cpus=4.5", "--set", "reservations.reserve_wait=1", "--overwrite"]
     with Command([*arguments, *more]) as command:
         code, _, said = command.finish()
     assert code == 3 and "one process wants 4.5 CPUs, and no node has more than 4 CPUs" in said, said
-    assert "lower --query-cpus" in said and reserved().endswith(" 8.0")
+    assert "lower reservations.query_cpus" in said and reserved().endswith(" 8.0")
 
 
 def test_run_address_of_a_cluster_that_asks_for_a_token_says_so(tmp_path):

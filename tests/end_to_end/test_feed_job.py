@@ -39,7 +39,7 @@ def test_spark_submit_fills_the_feed_as_the_command_does(tmp_path, raw):
     feed = tmp_path / "feed"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     spark = ["--master", "local[2]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
-    job = [str(ROOT / "deploy" / "feed_job.py"), str(raw), "--out", str(feed), "--text", "body", "--once"]
+    job = [str(ROOT / "deploy" / "feed_job.py"), str(raw), "--out", str(feed), "--column", "text=body", "--once"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run([str(submit), *spark, *job], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3_000:]

@@ -110,7 +110,7 @@ def test_another_checkpoint_and_another_process_are_refused_before_spark_starts(
     raw.mkdir()
     put(raw / "a.jsonl", rows(0, 10))
     run_feed(options([raw], feed), spark=spark)
-    with pytest.raises(ConfigError, match="is a fresh one.*--checkpoint.*--sink"):
+    with pytest.raises(ConfigError, match="is a fresh one.*--checkpoint.*--stream"):
         run_feed(options([raw], feed, checkpoint=str(tmp_path / "other")))
     run_feed(options([raw], feed, sink="second"), spark=spark)
     with pytest.raises(ConfigError, match="batches of another checkpoint"):

@@ -18,8 +18,8 @@ from tests.support.documents import ROOT
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 WORDS = ("Café", "crème", "open", "late", "bakery", "closed", "tea")
-ETL = ("etl", "shops.csv", "--delimiter", ";", "--text", "remark", "--id", "shop")
-PLACED = (*ETL, "--lat", "breite", "--lon", "laenge", "--time", "wann")
+ETL = ("etl", "shops.csv", "--delimiter", ";", "--column", "text=remark", "--column", "id=shop")
+PLACED = (*ETL, "--column", "lat=breite", "--column", "lon=laenge", "--column", "time=wann")
 FORM = ("--time-format", "%d.%m.%Y %H:%M")
 MADE = ("subscriptions", "generate", "--count", "10", "--seed", "3", "--kind")
 RUN = ("run", "--executor", "local", "--subscriptions", "mine.jsonl", "topk.jsonl", "--messages")
@@ -28,14 +28,18 @@ RUN = ("run", "--executor", "local", "--subscriptions", "mine.jsonl", "topk.json
 STEPS = (
     (("etl", "shop.csv", "--out", "etl"), 4, r"did you mean shops.csv\?"),
     (("etl", "shops.csv", "--out", "etl"), 4, "it has shop;remark.*--delimiter ';'"),
-    (("etl", "shops.csv", "--delimiter", ";", "--out", "etl"), 4, "no column lat, lon, text; .*--text NAME --lat NAME"),
     (
-        (*ETL, "--lat", "laenge", "--lon", "breite", "--dry-run", "50"),
+        ("etl", "shops.csv", "--delimiter", ";", "--out", "etl"),
+        4,
+        "no column lat, lon, text; .*--column text=NAME --column lat=NAME",
+    ),
+    (
+        (*ETL, "--column", "lat=laenge", "--column", "lon=breite", "--dry-run", "50"),
         4,
         "50 coordinate_out_of_range.*right way round",
     ),
     (
-        (*ETL, "--lat", "breite", "--lon", "laenge", "--time", "when", "--out", "etl"),
+        (*ETL, "--column", "lat=breite", "--column", "lon=laenge", "--column", "time=when", "--out", "etl"),
         4,
         "no column when .*remark, breite",
     ),

@@ -31,7 +31,7 @@ def queries():
 
 
 def test_every_query_of_the_dashboard_has_a_sample(tmp_path):
-    with Served(tmp_path / "out", "--checkpoint-every", 0.5) as served:
+    with Served(tmp_path / "out", "--set", "recovery.checkpoint_every=0.5") as served:
         served.call("POST", "/v1/subscriptions", {"subscription_id": "s1", **RAMEN})
         with Prometheus(f"127.0.0.1:{served.port}") as prometheus:
 

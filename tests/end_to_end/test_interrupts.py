@@ -63,7 +63,7 @@ def test_run_whose_whole_group_is_told_to_end_does_so(arguments, tmp_path, numbe
 
 
 def test_load_test_told_to_end_does_so():
-    with Command(["loadtest", "--rate", 100, "--seconds", 600]) as command:
+    with Command(["loadtest", "--rate", 100, "--seconds", 600, "--executor", "ray"]) as command:
         command.await_(lambda: command.has_started("gcs_server"))
         os.kill(command.process.pid, signal.SIGINT)
         assert command.finish(40) == (130, "", "error: interrupted\n")

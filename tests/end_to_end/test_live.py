@@ -64,7 +64,7 @@ class Live:
         etl, file, _ = given
         read, write = os.pipe()
         words = ["live", "--vocabulary", etl, "--subscriptions", file, "--window", "count:300", "--out", out]
-        often = ("--linger-ms", 2, "--batch", 100, "--checkpoint-every", 0.5)
+        often = ("--set", "stream.linger_ms=2", "--set", "stream.batch_rows=100", "--checkpoint-every", 0.5)
         self.command = Command([*words, *often, *more], source=read)
         os.close(read)
         self.end = os.fdopen(write, "w")
@@ -134,7 +134,7 @@ def assert_weighed(out):
 def test_live_on_ray_goes_on_when_an_actor_is_killed(given, tmp_path):
     _, _, lines = given
     out = tmp_path / "out"
-    with Live(given, out, "--executor", "ray", "--placement", "shared") as live:
+    with Live(given, out, "--executor", "ray", "--set", "topology.placement=shared") as live:
         live.write(lines[: len(lines) // 2])
         live.command.await_(lambda: live.told() > 500 and checkpoints_of(out) > 0)
         newest_actors(live.command, 3)[1].kill()
@@ -192,7 +192,7 @@ def test_live_begun_in_one_process_is_gone_on_with_on_ray(given, tmp_path):
 def test_live_interrupt_tells_what_is_at_hand_and_is_gone_on_with(given, tmp_path):
     _, _, lines = given
     log = tmp_path / "out" / "journal" / "log"
-    with Live(given, tmp_path / "out", "--linger-ms", 60_000, "--batch", 1_000_000) as live:
+    with Live(given, tmp_path / "out", "--set", "stream.linger_ms=60000", "--set", "stream.batch_rows=1000000") as live:
         live.write(lines[:500])
         live.command.await_(lambda: "reads standard input" in live.command.read()[1])
         live.command.await_(lambda: log.exists() and log.stat().st_size > 0)  # subscriptions of the file

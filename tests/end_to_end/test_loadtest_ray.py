@@ -23,12 +23,14 @@ def test_cli_loadtest_by_keyword_makes_the_load_that_was_asked_for(ray_session, 
             "2",
             "--warm-up",
             "0",
-            "--boolean",
-            "60",
-            "--topk",
-            "40",
+            "--count",
+            "boolean=60",
+            "--count",
+            "topk=40",
             "--router",
             "keyword",
+            "--executor",
+            "ray",
         ]
         + ["--query-bolts", "2", "--window", "count:500", "--out", str(report)]
     )
@@ -58,7 +60,7 @@ over = threading.Event()
 with connected(None):
     worried = threading.Thread(target=worry, daemon=True)
     worried.start()
-    load = ["--rate", "200", "--seconds", "1", "--warm-up", "0", "--window", "count:100"]
+    load = ["--rate", "200", "--seconds", "1", "--warm-up", "0", "--window", "count:100", "--executor", "ray"]
     code = cli.main(["loadtest", "--json", *load, *sys.argv[1:]])
     over.set()
     worried.join()
@@ -68,7 +70,7 @@ sys.exit(code)
 
 @pytest.mark.wide
 def test_cli_loadtest_as_json_keeps_what_ray_says_out_of_standard_output():
-    few = [word for kind in ("boolean", "topk", "decay", "knn", "skyline") for word in (f"--{kind}", "9")]
+    few = [word for kind in ("boolean", "topk", "decay", "knn", "skyline") for word in ("--count", f"{kind}=9")]
     with Command(few, script=_WARNED) as command:
         code, out, errors = command.finish(240)
     assert code in (0, 1), errors

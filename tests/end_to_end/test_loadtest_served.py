@@ -11,7 +11,7 @@ from tests.support.serving import Served
 
 pytestmark = pytest.mark.timeout(300)
 
-FEW = ["--boolean", "900", "--topk", "60", "--knn", "30", "--skyline", "10", "--filters", "0.3"]
+FEW = ["--count", "boolean=900", "--count", "topk=60", "--count", "knn=30", "--count", "skyline=10", "--filters", "0.3"]
 
 
 def loadtest(served, *words, **environment):
@@ -39,7 +39,7 @@ def test_load_test_that_adds_and_ends_subscriptions_meanwhile_is_exact_from_outs
     html = tmp_path / "report.html"
     with Served(tmp_path / "serve", "--window", "count:500") as served:
         pace = ["--rate", "600", "--seconds", "1.4", "--warm-up", "0.1", "--changes", "250", "--check"]
-        few = ["--boolean", "300", "--topk", "150", "--filters", "0.2", "--html", str(html)]
+        few = ["--count", "boolean=300", "--count", "topk=150", "--filters", "0.2", "--html", str(html)]
         code, report, said = loadtest(served, *pace, *few)
         check, changes = report["check"], report["changes"]
         assert check["exact"] and check["compared_changed"] > 1_000 and check["unanswered"] == 0, check
@@ -56,8 +56,8 @@ def test_load_test_that_adds_and_ends_subscriptions_meanwhile_is_exact_from_outs
 def test_ramp_that_changes_subscriptions_of_all_kinds_is_exact_over_all_its_steps(tmp_path):
     with Served(tmp_path / "serve", "--window", "count:500", "--attribute", "price:number") as served:
         code, report, said = loadtest(
-            served, "--hold", "3s", "--rate", "200", "--step-seconds", "1", "--limit-p99-ms", "2000", "--check",
-            "--generators", "2", "--changes", "400", *FEW,
+            served, "--hold", "3s", "--rate", "200", "--set", "loadtest.step_seconds=1", "--limit-p99-ms", "2000",
+            "--check", "--generators", "2", "--changes", "400", *FEW,
         )  # fmt: skip
         check, steps = report["check"], report["ramp"]["steps"]
         assert check["exact"] and check["not_checked"] == [] and check["compared_changed"] > 1_000, said
@@ -74,8 +74,9 @@ def test_load_test_with_a_key_finds_the_peak_and_draws_it(tmp_path):
     _, key = create_key(out / "keys.json", frozenset({"subscribe", "publish"}))
     with Served(out, "--window", "count:500", "--require-key") as served:
         code, report, said = loadtest(
-            served, "--hold", "3s", "--rate", "200", "--step-seconds", "1", "--limit-p99-ms", "2000", "--check",
-            "--boolean", "900", "--topk", "60", "--html", str(tmp_path / "report.html"), SKYRAY_KEY=key,
+            served, "--hold", "3s", "--rate", "200", "--set", "loadtest.step_seconds=1", "--limit-p99-ms", "2000",
+            "--check", "--count", "boolean=900", "--count", "topk=60",
+            "--html", str(tmp_path / "report.html"), SKYRAY_KEY=key,
         )  # fmt: skip
         assert report["check"]["exact"] and len(report["ramp"]["steps"]) >= 2, said
         assert code == (0 if report["kept_up"] else 1)

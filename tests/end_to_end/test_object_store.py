@@ -135,7 +135,7 @@ def _refuse(*_):
 
 def test_checkpoints_elsewhere_are_refused(server, stored, tmp_path):
     config = config_of(f"{server.new_bucket()}/out", stored).model_copy(update={"checkpoints": str(tmp_path)})
-    with pytest.raises(ConfigError, match="--checkpoints: .*leave it out"):
+    with pytest.raises(ConfigError, match="recovery.checkpoints: .*leave it out"):
         run(config)
 
 
@@ -161,7 +161,16 @@ sys.exit(main(sys.argv[3:]))
 
 def arguments_of(out, stored):
     files = [part for path in stored[1] for part in ("--subscriptions", path)]
-    given = ["--window", product().window, "--batch", product().config("x").batch, "--executor", "local", "--seed", 1]
+    given = [
+        "--window",
+        product().window,
+        "--batch",
+        product().config("x").batch,
+        "--executor",
+        "local",
+        "--set",
+        "topology.seed=1",
+    ]
     given += ["--checkpoint-every", 0.001, "--query-bolts", 1, "--out", out]
     return ["run", "--messages", stored[0], *files, *given]
 
@@ -239,7 +248,7 @@ def test_run_killed_at_any_request_is_exact_when_run_again(server, stored, diges
     assert number > 200
 
 
-@pytest.mark.parametrize("command", [["live", "--out"], ["live", "--status"], ["serve", "--out"], ["serve", "--run"]])
+@pytest.mark.parametrize("command", [["live", "--out"], ["live", "--status"], ["serve", "--out"], ["show", "--page"]])
 def test_live_streams_refuse_an_object_store(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main([*command, "s3://bucket/out"]) == 2

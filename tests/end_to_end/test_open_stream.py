@@ -78,7 +78,7 @@ def assert_not_copied(out, place):
 def test_open_stream_is_verified_shown_and_explained_as_of_its_last_checkpoint(tmp_path, command):
     rng, out = np.random.default_rng(5), tmp_path / "out"
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
-    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5]
+    options = ["--world", BOX, "--window", "count:60", "--set", "recovery.checkpoint_every=0.5"]
     with Served(out, *options) as served:
         code, _, said = command("show", out)
         assert (code, "has no checkpoint so far" in said) == (4, True), said

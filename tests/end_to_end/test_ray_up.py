@@ -187,12 +187,12 @@ def test_job_submitted_to_the_cluster_equals_the_run_on_one_machine(cluster, wor
 
 #: Load tests that are submitted as jobs: a name, and options besides those of all.
 LOADS = {
-    "kinds": ["--rate", "300", "--seconds", "8", "--boolean", "3000", "--topk", "100", "--knn", "60", "--decay", "20",
-              "--skyline", "20"],
-    "filters": ["--rate", "300", "--seconds", "8", "--boolean", "3000", "--topk", "100", "--filters", "0.5", "--router",
-                "location", "--changes", "100"],
-    "hold": ["--hold", "5s", "--rate", "100", "--step-seconds", "2", "--limit-p99-ms", "3000", "--boolean", "3000",
-             "--topk", "100"],
+    "kinds": ["--rate", "300", "--seconds", "8", "--count", "boolean=3000", "--count", "topk=100",
+              "--count", "knn=60", "--count", "decay=20", "--count", "skyline=20"],
+    "filters": ["--rate", "300", "--seconds", "8", "--count", "boolean=3000", "--count", "topk=100",
+                "--filters", "0.5", "--router", "location", "--changes", "100"],
+    "hold": ["--hold", "5s", "--rate", "100", "--set", "loadtest.step_seconds=2", "--limit-p99-ms", "3000",
+             "--count", "boolean=3000", "--count", "topk=100"],
 }  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def test_cluster_listens_on_its_own_network_alone_and_asks_for_a_token(cluster, 
 def test_lost_machine_loses_nothing_and_the_run_is_back_soon(cluster, work):
     run = ClusterRun(cluster, work, "lost")
     lost = cluster.nodes[-1]
-    with run.begin("--query-bolts", 3, "--rate", 150) as command:
+    with run.begin("--query-bolts", 3, "--set", "input.rate=150") as command:
         run.await_progress(command, 2)
         assert any(command_line(each).startswith("ray::WorkerActor") for each in lost.processes())
 

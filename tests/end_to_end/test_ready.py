@@ -15,7 +15,7 @@ def subscription(number):
 
 
 def test_server_is_ready_once_all_that_is_logged_is_matched(tmp_path):
-    options = (tmp_path / "out", "--window", "count:100", "--checkpoint-every", 300)
+    options = (tmp_path / "out", "--window", "count:100", "--set", "recovery.checkpoint_every=300")
     with Served(*options) as served:
         rows = [subscription(number) for number in range(SUBSCRIPTIONS)]
         assert served.call("POST", "/v1/subscriptions", lines_of(rows), **NDJSON).status == 200

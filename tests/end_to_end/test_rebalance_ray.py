@@ -20,7 +20,9 @@ MESSAGES, MOST = 8_000, 1.01
 
 
 def config_of(work, out, **more):
-    return RunConfig(messages=work.etl, subscriptions=work.files, out=out, **{**work.options, **more})
+    return RunConfig(
+        messages=work.etl, subscriptions=work.files, out=out, **{"executor": "ray", **work.options, **more}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,6 @@ def test_run_dealt_out_anew_while_it_goes_on_tells_the_same(moving, router, tmp_
     ],
 )
 def test_run_that_cannot_be_dealt_out_anew_is_refused_with_what_to_do(moving, more, remedy, tmp_path):
-    with pytest.raises(ConfigError, match=f"--rebalance: .*{remedy}"):
+    with pytest.raises(ConfigError, match=f"topology.rebalance: .*{remedy}"):
         run(config_of(moving, tmp_path / "out", rebalance=True, **more))
     assert not (tmp_path / "out").exists()

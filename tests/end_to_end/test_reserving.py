@@ -67,7 +67,9 @@ def test_run_says_once_what_it_waits_for_and_starts_when_it_is_there(held, capsy
 
 
 def test_run_that_waits_too_long_starts_nothing_and_leaves_nothing(held):
-    with pytest.raises(TopologyError, match="waited 0 s for 6 CPUs: 8 CPUs are there, 4 CPUs free; .*--reserve-wait"):
+    with pytest.raises(
+        TopologyError, match="waited 0 s for 6 CPUs: 8 CPUs are there, 4 CPUs free; .*reservations.reserve_wait"
+    ):
         run_ray(pipeline(trouble="prepare"), where(), needs=Needs(SIX, wait_s=0.0))
     assert len(groups("CREATED")) == 1 and not groups("PENDING"), "only what the test holds"
 

@@ -65,7 +65,16 @@ def stop_in_a_post(served, rows, after, acknowledged):
 
 def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothing(tmp_path):
     rng, out, port = np.random.default_rng(7), tmp_path / "out", free_port()
-    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5, "--batch", 25]
+    options = [
+        "--world",
+        BOX,
+        "--window",
+        "count:60",
+        "--set",
+        "recovery.checkpoint_every=0.5",
+        "--set",
+        "stream.batch_rows=25",
+    ]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place % 50}"} for place in range(160)]
     messages = [random_message(rng, number) for number in range(900)]
     first_seq, extra = {}, []

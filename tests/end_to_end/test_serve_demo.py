@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
 
 def test_demo_from_nothing_to_updates_that_are_exact():
-    with Command(["serve", "--demo", "--port", 0, "--demo-rate", 200, "--query-bolts", 1]) as served:
+    with Command(["serve", "--demo", "--port", 0, "--set", "server.demo_rate=200", "--query-bolts", 1]) as served:
         served.await_(lambda: "first update after" in served.read()[1], 240)
         said = served.read()[1]
         port = int(re.findall(r"open http://127\.0\.0\.1:(\d+) in a browser", said)[0])

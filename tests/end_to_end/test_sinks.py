@@ -34,7 +34,7 @@ def test_run_delivers_at_its_end_and_again_what_is_missing(tmp_path, server):
     words = small_run(tmp_path, 600, 50)
     server.kill()
     to = ["--to", server.uri(), "--to", server.uri("second")]
-    code, _, said = ended([*words, "--executor", "local", *to, "--to-wait-s", 0.5])
+    code, _, said = ended([*words, "--executor", "local", *to, "--set", "output.to_wait_s=0.5"])
     assert code == 75 and "wait" in said and "--resume" in said and "secret" not in said, said
     server.start()
     again = ["run", "--resume", tmp_path / "out", *to]
@@ -47,14 +47,14 @@ def test_run_delivers_at_its_end_and_again_what_is_missing(tmp_path, server):
 
 def test_run_delivers_at_checkpoints_and_what_a_killed_one_lacks_after_its_resume(tmp_path, server):
     words = [*small_run(tmp_path, 3_000, 50), "--executor", "local", "--to", server.uri()]
-    with Command([*words, "--rate", 600, "--checkpoint-every", 0.2], script=SMALL_PARTS) as command:
+    with Command([*words, "--set", "input.rate=600", "--checkpoint-every", 0.2], script=SMALL_PARTS) as command:
         command.await_(lambda: count_of(server) > 100)
         assert json.loads((tmp_path / "out" / "run.json").read_text())["state"] == "running"
         command.process.kill()
         command.process.wait(20)
         early, told = stored(server), written(tmp_path / "out")
         assert (early - told).total() == 0 and early.total() > 100
-    code, _, said = ended(["run", "--resume", tmp_path / "out", "--rate", 100_000, "--to", server.uri()])
+    code, _, said = ended(["run", "--resume", tmp_path / "out", "--set", "input.rate=100000", "--to", server.uri()])
     assert code == 0, said
     told = written(tmp_path / "out")
     assert stored(server) == told and told.total() > 2 * early.total()

@@ -36,7 +36,7 @@ async def main():
     await server.serve_forever()
 asyncio.run(main())
 """
-OPTIONS = ("--window", "count:1000", "--webhook-allow-host", "127.0.0.1", "--webhook-retry-s", 0.1)
+OPTIONS = ("--window", "count:1000", "--set", "webhooks.allow_host=127.0.0.1", "--set", "webhooks.retry_s=0.1")
 
 
 class Receiver:
@@ -104,7 +104,7 @@ def test_both_ends_killed_again_and_again_nothing_is_missing_or_extra(tmp_path, 
     firsts = iter(range(0, MESSAGES, GROUP))
     try:
         for life in range(KILLS + 1):
-            with Served(out, *OPTIONS, "--webhook-attempts", 100) as served:
+            with Served(out, *OPTIONS, "--set", "webhooks.attempts=100") as served:
                 hooks = hooks or begin(served, f"http://127.0.0.1:{receiver.port}/")
                 share = None if life == KILLS else MESSAGES // GROUP // (KILLS + 1)
                 for number, first in enumerate(itertools.islice(firsts, share)):

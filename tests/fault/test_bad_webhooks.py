@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.fault, pytest.mark.timeout(1_800)]
 
 OWNERS, ATTEMPTS = 20, 5
 BAD = {"dead": None, "hanging": hangs, "failing": answers(500), "moved": answers(301)}
-OPTIONS = ("--window", "count:1000", "--webhook-allow-host", "127.0.0.1", "--webhook-attempts", ATTEMPTS,
-           "--webhook-retry-s", 0.02)  # fmt: skip
+OPTIONS = ("--window", "count:1000", "--set", "webhooks.allow_host=127.0.0.1", "--set", f"webhooks.attempts={ATTEMPTS}",
+           "--set", "webhooks.retry_s=0.02")  # fmt: skip
 REGION = [-180, -80, 180, 80]
 
 
@@ -92,7 +92,7 @@ def test_bad_webhooks_are_tried_five_times_are_dead_and_are_redelivered_beside_o
     wanted = expected(subscriptions, messages)
     assert sum(map(len, wanted.values())) >= 1_000
     with ExitStack() as stack:
-        served = stack.enter_context(Served(tmp_path / "out", *OPTIONS, "--webhook-timeout-s", timeout_s))
+        served = stack.enter_context(Served(tmp_path / "out", *OPTIONS, "--set", f"webhooks.timeout_s={timeout_s}"))
         rows = (
             {"subscription_id": f"s{number}", "kind": "boolean", "keywords": f"w{number % (subscriptions // 2)}"}
             | {"region": REGION, "owner": owner_of(number)}

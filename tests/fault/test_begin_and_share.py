@@ -53,7 +53,7 @@ def test_run_that_fails_at_open_leaves_the_output_folder_as_it_was(work, tmp_pat
             files[0] = work.files[0]
 
     else:
-        more = ["--checkpoints", "nosuch://place"]
+        more = ["--set", "recovery.checkpoints=nosuch://place"]
 
         def mend():
             more[1] = str(tmp_path / "place")
@@ -76,7 +76,7 @@ def test_run_that_fails_at_open_leaves_the_output_folder_as_it_was(work, tmp_pat
 def test_runs_that_begin_at_once_in_one_folder_of_checkpoints_keep_to_their_own(work, tmp_path):
     shared = tmp_path / "shared"
     runs = [FaultyRun(work, tmp_path / name) for name in ("first", "second")]
-    more = ("--executor", "local", "--rate", 400, "--checkpoints", shared)
+    more = ("--executor", "local", "--set", "input.rate=400", "--set", f"recovery.checkpoints={shared}")
     with runs[0].start(*more) as first, runs[1].start(*more) as second:
 
         def saved(run: FaultyRun) -> int:
@@ -92,7 +92,7 @@ def test_runs_that_begin_at_once_in_one_folder_of_checkpoints_keep_to_their_own(
     for run in runs:
         own = CheckpointStore(str(shared / run.report()["run"])).newest()
         assert own is not None and own.facts["run"] == run.report()["run"]
-        with run.resume("--rate", 1e9) as command:
+        with run.resume("--set", "input.rate=1e9") as command:
             run.finish(command)
         run.assert_exact(1)
     assert not list(shared.iterdir()), "what a finished run has saved goes with its folder"
@@ -101,7 +101,9 @@ def test_runs_that_begin_at_once_in_one_folder_of_checkpoints_keep_to_their_own(
 def test_run_saved_as_earlier_releases_did_goes_on_from_a_folder_not_below_its_name(work, tmp_path):
     place = tmp_path / "place"
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--executor", "local", "--rate", 400, "--checkpoints", place) as command:
+    with run.start(
+        "--executor", "local", "--set", "input.rate=400", "--set", f"recovery.checkpoints={place}"
+    ) as command:
         command.await_(lambda: len(list(place.glob("*/epoch-*.json"))) >= 2)
         run.strike(command, command.process.kill)
         command.process.wait(20)
@@ -109,7 +111,7 @@ def test_run_saved_as_earlier_releases_did_goes_on_from_a_folder_not_below_its_n
     for path in own.iterdir():
         path.rename(place / path.name)
     own.rmdir()
-    with run.resume("--rate", 1e9) as command:
+    with run.resume("--set", "input.rate=1e9") as command:
         run.finish(command)
     run.assert_exact(1)
     assert Path(run.report()["settings"]["checkpoints"]) == place

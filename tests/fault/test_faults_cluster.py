@@ -23,7 +23,10 @@ def test_killed_nodes_lose_nothing_their_tasks_go_on_elsewhere(tmp_path, monkeyp
     work = make_work(tmp_path / "work", 6_000, 60)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     run = FaultyRun(work, tmp_path / "out")
-    with cluster_of(3, OPEN, HEALTH) as cluster, run.start("--rate", 300, "--address", cluster.address) as command:
+    with (
+        cluster_of(3, OPEN, HEALTH) as cluster,
+        run.start("--set", "input.rate=300", "--address", cluster.address) as command,
+    ):
         for lost, node in enumerate(cluster.nodes[:0:-1]):
             run.await_progress(command, 2)
             run.strike(command, lambda node=node: os.killpg(node.pid, signal.SIGKILL))

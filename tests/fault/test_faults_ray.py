@@ -31,7 +31,9 @@ def work(tmp_path_factory):
 def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_path):
     """Each actor in turn, the one with the spouts and delivery too, three in all."""
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 400, "--placement", "shared", "--delivery-bolts", 2) as command:
+    with run.start(
+        "--set", "input.rate=400", "--set", "topology.placement=shared", "--set", "topology.delivery_bolts=2"
+    ) as command:
         for victim in range(3):
             run.await_progress(command, 2)
             run.strike(command, lambda victim=victim: newest_actors(command, 3)[victim].kill())
@@ -50,7 +52,7 @@ def test_killed_actors_are_started_anew_and_every_update_is_told_once(work, tmp_
 @pytest.mark.wide
 def test_stopped_actor_is_given_up_and_what_it_says_later_is_let_pass(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 400) as command:
+    with run.start("--set", "input.rate=400") as command:
         run.await_progress(command, 2)
         victim = newest_actors(command, 7)[3]
         run.strike(command, victim.suspend)
@@ -65,18 +67,20 @@ def test_stopped_actor_is_given_up_and_what_it_says_later_is_let_pass(work, tmp_
 def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_others(work, tmp_path):
     """Other numbers of bolts and another router, and in the other executor at last."""
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 800) as command:
+    with run.start("--set", "input.rate=800") as command:
         run.await_progress(command, 3)
         run.strike(command, command.process.kill)
         command.assert_nothing_left(5)
     assert run.report()["state"] == "running"
     readable(run.out)
-    others = ("--query-bolts", 3, "--tuple-bolts", 2, "--delivery-bolts", 3, "--router", "location")
-    with run.resume(*others, "--placement", "shared", "--rate", 800) as command:
+    others = ("--query-bolts", 3, "--tuple-bolts", 2, "--set", "topology.delivery_bolts=3", "--router", "location")
+    with run.resume(*others, "--set", "topology.placement=shared", "--set", "input.rate=800") as command:
         run.await_progress(command, 3)
         run.strike(command, command.process.kill)
         command.assert_nothing_left(5)
-    with run.resume("--executor", "local", "--query-bolts", 1, "--delivery-bolts", 2, "--rate", 1e9) as command:
+    with run.resume(
+        "--executor", "local", "--query-bolts", 1, "--set", "topology.delivery_bolts=2", "--set", "input.rate=1e9"
+    ) as command:
         run.finish(command)
     run.assert_exact(2)
 
@@ -90,7 +94,7 @@ def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path
     """Also where the run is a child of process 1, which Ray takes for a worker that has lost its raylet."""
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 300, script=script) as command:
+    with run.start("--set", "input.rate=300", script=script) as command:
         run.await_progress(command, 2)
         run.strike(command, lambda: ray_process(command, word).kill())
         run.finish(command)
@@ -107,8 +111,8 @@ def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path
 def test_killed_ray_of_a_run_that_cannot_go_on_is_the_cause_that_run_json_tells(work, tmp_path, what, how):
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")
-    more = ("--restarts", 0) if how == "no restarts left" else ("--checkpoint-every", 0)
-    with run.start("--rate", 100, *more) as command:
+    more = ("--set", "recovery.restarts=0") if how == "no restarts left" else ("--checkpoint-every", 0)
+    with run.start("--set", "input.rate=100", *more) as command:
         if how == "no checkpoints":
             command.await_(lambda: any((run.out / "updates").glob("*")) or any((run.out / "updates").glob(".*")))
         else:
@@ -124,7 +128,7 @@ def test_killed_ray_of_a_run_that_cannot_go_on_is_the_cause_that_run_json_tells(
 @pytest.mark.long
 def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 800) as command:
+    with run.start("--set", "input.rate=800") as command:
         run.await_progress(command, 2)
         run.strike(command, lambda: command.process.send_signal(signal.SIGINT))
         code, _, said = command.finish(60)
@@ -132,7 +136,7 @@ def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp
     report = run.report()
     assert report["state"] == "interrupted" and 0 < report["limit"] < MESSAGES
     assert (run.out / "results.parquet").exists()
-    with run.resume("--rate", 1e9) as command:
+    with run.resume("--set", "input.rate=1e9") as command:
         run.finish(command)
     run.assert_exact(1)
 
@@ -140,7 +144,9 @@ def test_interrupted_run_drains_writes_its_results_and_is_gone_on_with(work, tmp
 @pytest.mark.long
 def test_crash_loop_at_one_place_ends_the_run_naming_it(work, tmp_path):
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--rate", 200, "--restarts", 1, "--checkpoint-every", 3600, "--query-bolts", 1) as command:
+    with run.start(
+        "--set", "input.rate=200", "--set", "recovery.restarts=1", "--checkpoint-every", 3600, "--query-bolts", 1
+    ) as command:
         for _ in range(2):
             victim = newest_actors(command, 7)[-1]
             run.strike(command, victim.kill)

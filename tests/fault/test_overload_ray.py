@@ -62,7 +62,17 @@ def test_store_too_small_for_the_credits_holds_fewer_batches_and_spills_nothing(
         executor="local", sink="count",
     )  # fmt: skip
     wanted = run(config)
-    code, _, said = run_on(small_store, etl, tmp_path / "out", "--batch", BATCH, "--credits", 8, "--sink", "count")
+    code, _, said = run_on(
+        small_store,
+        etl,
+        tmp_path / "out",
+        "--batch",
+        BATCH,
+        "--set",
+        "topology.credits=8",
+        "--set",
+        "output.sink=count",
+    )
     assert code == 0, said
     report = json.loads((tmp_path / "out" / "run.json").read_text())
     assert report["digest"] == wanted["digest"] and sum(wanted["delivery"]["updates"].values()) > 100_000
@@ -71,7 +81,7 @@ def test_store_too_small_for_the_credits_holds_fewer_batches_and_spills_nothing(
 
 
 def test_batch_that_the_store_has_no_room_for_is_named_at_once(etl, small_store, tmp_path):
-    code, _, said = run_on(small_store, etl, tmp_path / "out", "--batch", 4 * BATCH, "--sink", "count")
+    code, _, said = run_on(small_store, etl, tmp_path / "out", "--batch", 4 * BATCH, "--set", "output.sink=count")
     assert code == OverloadError.exit_code, said
     assert "batch 0 has" in said and "make batches smaller (--batch)" in said and "Traceback" not in said
     assert json.loads((tmp_path / "out" / "run.json").read_text())["state"] == "failed"

@@ -37,7 +37,7 @@ def pieces(out):
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long])])
 def test_killed_run_names_the_files_of_its_subscriptions_on(work, tmp_path, executor):
     killed = FaultyRun(work, tmp_path / "out")
-    with killed.start("--rate", 400, "--executor", executor, "--query-bolts", 2) as command:
+    with killed.start("--set", "input.rate=400", "--executor", executor, "--query-bolts", 2) as command:
         killed.await_progress(command, 2)
         killed.strike(command, command.process.kill)
         command.finish()
@@ -45,7 +45,7 @@ def test_killed_run_names_the_files_of_its_subscriptions_on(work, tmp_path, exec
     assert len(before) == 2 * 2, "of each query task one of each of the two checkpoints that are kept"
     named_bytes = sum((killed.out / "checkpoints" / name).stat().st_size for name in before) // 2
     assert named_bytes > 2 * SMALL_PIECE_BYTES
-    with killed.resume("--rate", 1_000 if executor == "local" else 300) as command:
+    with killed.resume("--set", f"input.rate={1000 if executor == 'local' else 300}") as command:
         killed.await_progress(command, 2)
         assert pieces(killed.out) == before
         killed.finish(command)

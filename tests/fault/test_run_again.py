@@ -50,7 +50,7 @@ def arguments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("again")
     given = small_run(folder, messages=400, batch=10)
     # with a seed a checkpoint is written before the stream continues: there are as many at every speed
-    return [*given, "--executor", "local", "--seed", 1, "--checkpoint-every", 0.0001, "--resume", "auto"]
+    return [*given, "--executor", "local", "--set", "topology.seed=1", "--checkpoint-every", 0.0001, "--resume", "auto"]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_same_command_killed_at_all_moments_one_after_the_other(arguments, diges
 def test_same_command_twice_at_the_same_time_runs_once(arguments, digest, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = [*arguments, "--out", out]
-    with Command([*arguments, "--rate", 20]) as first:
+    with Command([*arguments, "--set", "input.rate=20"]) as first:
         first.await_(lambda: (out / "run.json").exists())
         assert run_again(arguments) == 9
         assert f"another run writes there (process {first.process.pid})" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from gateway import cli
-from gateway.commands.run import GROUPS
+from gateway.shell.settings import SECTIONS
 from tests.support.processes import Command, small_run
 from topology.core.checkpoint.store import CheckpointStore
 from topology.running import run
@@ -25,7 +25,7 @@ FEWER = dict.fromkeys(MORE, 1)
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     given = small_run(tmp_path_factory.mktemp("scaling"), messages=300, batch=10)
-    return list(map(str, [*given, "--executor", "local", "--seed", 1]))
+    return list(map(str, [*given, "--executor", "local", "--set", "topology.seed=1"]))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_run_asked_for_what_cannot_be_continues_as_it_was(arguments, whole, tmp_
 
 def test_command_scales_a_running_run_and_one_that_was_killed(arguments, whole, tmp_path, capsys):
     out = tmp_path / "out"
-    with Command([*arguments, "--out", out, "--rate", 100, "--checkpoint-every", 0.2]) as running:
+    with Command([*arguments, "--out", out, "--set", "input.rate=100", "--checkpoint-every", 0.2]) as running:
         running.await_(lambda: any((out / "checkpoints").glob("epoch-*.json")))
         assert cli.main(["scale", str(out), "--query-bolts", "3", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
@@ -131,7 +131,7 @@ def test_command_refuses_what_cannot_be_scaled(arguments, tmp_path, capsys):
         assert cli.main(["scale", str(tmp_path), *more]) == 2
         assert said in capsys.readouterr().err
     assert cli.main(["scale", str(tmp_path / "none"), "--query-bolts", "2"]) == 4
-    assert set(MORE) <= set(GROUPS["Topology"])
+    assert set(MORE) <= set(SECTIONS["topology"])
 
 
 @pytest.mark.ray

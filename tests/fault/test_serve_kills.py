@@ -22,7 +22,16 @@ from tests.support.serving import Served, call, free_port, kill, written
 pytestmark = [pytest.mark.fault]
 
 SUBSCRIPTIONS = 60
-OPTIONS = ("--world", BOX, "--window", "count:200", "--checkpoint-every", 0.5, "--batch", 500)
+OPTIONS = (
+    "--world",
+    BOX,
+    "--window",
+    "count:200",
+    "--set",
+    "recovery.checkpoint_every=0.5",
+    "--set",
+    "stream.batch_rows=500",
+)
 
 
 def subscription_of(rng, place):
@@ -68,7 +77,7 @@ class Clients:
     def begin(self):
         """Start the server; it may not be ready yet."""
         bolts = [] if "--query-bolts" in self.options else ["--query-bolts", 1]
-        bolts += ["--delivery-bolts", next(self.deliveries)]
+        bolts += ["--set", f"topology.delivery_bolts={next(self.deliveries)}"]
         self.served = Command(["serve", "--out", self.out, "--port", self.port, *OPTIONS, *bolts, *self.options])
 
     async def says(self, word):

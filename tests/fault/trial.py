@@ -144,10 +144,10 @@ class Trial:
     # -- progress
 
     def _start(self, out: Path, resume: bool) -> Command:
-        rate = ["--rate", self.options.rate]
+        rate = ["--set", f"input.rate={self.options.rate}"]
         if resume:
             return Command(["run", "--resume", out, *rate])
-        every = ["--checkpoint-every", self.options.every, "--placement", "spread"]
+        every = ["--checkpoint-every", self.options.every, "--set", "topology.placement=spread"]
         return Command([*self.words, "--out", out, "--executor", "ray", *every, *rate])
 
     def _rest(self, command: Command, out: Path) -> bool:

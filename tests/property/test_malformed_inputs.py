@@ -125,7 +125,7 @@ def test_run_any_lines_are_rejected_and_good_ones_matched(folder, bad):
     names = with_good(path, bad)
     code, told, _ = ask(
         *("run", "--messages", folder / "etl", "--subscriptions", path, "--out", out, "--overwrite", "--json"),
-        *("--executor", "local", "--window", "count:60", "--sink", "jsonl", "--limit", "50"),
+        *("--executor", "local", "--window", "count:60", "--set", "output.sink=jsonl", "--limit", "50"),
     )
     assert code == 0
     updates = [json.loads(line) for part in (out / "updates").iterdir() for line in part.read_text().splitlines()]

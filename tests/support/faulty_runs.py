@@ -102,7 +102,9 @@ class FaultyRun:
         arguments: list[object] = ["run", "--messages", self.work.etl, "--out", self.out]
         arguments += [word for file in self.work.files for word in ("--subscriptions", file)]
         arguments += [word for name, value in self.work.options.items() for word in (f"--{name}", value)]
-        return Command([*arguments, "--checkpoint-every", "0.3", "--json", *more], environment, script)
+        return Command(
+            [*arguments, "--executor", "ray", "--checkpoint-every", "0.3", "--json", *more], environment, script
+        )
 
     def resume(self, *more: object) -> Command:
         """Go on with it."""

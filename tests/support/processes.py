@@ -146,12 +146,12 @@ def command_line(process: psutil.Process) -> str:
 
 
 def small_run(folder: Path, messages: int, batch: int) -> list[object]:
-    """Arguments of a run over generated messages, into `folder / "out"`."""
+    """Arguments of a run on Ray over generated messages, into `folder / "out"`; a later `--executor` wins."""
     etl = write_etl(folder / "etl", random_rows(messages))
     rows = [{"subscription_id": f"near {number}", **NEAR, "lat": number} for number in range(20)]
     file = folder / "subscriptions.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return [
         *("run", "--messages", etl, "--subscriptions", file, "--out", folder / "out"),
-        *("--window", "count:100", "--batch", batch, "--query-bolts", 1),
+        *("--window", "count:100", "--batch", batch, "--query-bolts", 1, "--executor", "ray"),
     ]

@@ -83,8 +83,8 @@ class Replayed(Command):
     """A server that replays a run; ready once the block begins."""
 
     def __init__(self, run: Path):
-        super().__init__(["serve", "--run", run, "--port", 0])
-        self.await_(lambda: "serve: ready" in self.read()[1])
+        super().__init__(["show", run, "--page", "--port", 0])
+        self.await_(lambda: "show: ready" in self.read()[1])
         self.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", self.read()[1])[0])
 
     def call(self, method: str, path: str, body: Any = None) -> Answer:

@@ -11,7 +11,16 @@ from tests.support.faulty_runs import actor_of
 from tests.support.serving import Served, call, kill, lines_of
 
 WORDS = ["ramen", "udon", "soba", "tempura", "sushi", "curry"]
-OPTIONS = ("--world", "130,30,145,45", "--window", "count:300", "--checkpoint-every", 0.5, "--batch", 100)
+OPTIONS = (
+    "--world",
+    "130,30,145,45",
+    "--window",
+    "count:300",
+    "--set",
+    "recovery.checkpoint_every=0.5",
+    "--set",
+    "stream.batch_rows=100",
+)
 
 
 def subscriptions_of(rng, count):

@@ -8,7 +8,7 @@ import { boundsOf, geometriesOf } from "/page/shapes.js";
 import { isOfTiles } from "/page/tiles.js";
 
 const STREETS_FROM = 8; // from this zoom on the page's own map has nothing but large cities
-const NO_STREETS = "This map has no streets: the server names no tiles (skyray serve --tiles URL).";
+const NO_STREETS = "This map has no streets: the server names no tiles (skyray serve --set server.tiles=URL).";
 const NEAREST = 15;
 const MERCATOR = 85; // degrees of latitude that the map shows
 

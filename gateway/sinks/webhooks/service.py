@@ -143,7 +143,7 @@ class Webhooks:
         try:
             await self._guard.check(url)
         except Forbidden as error:
-            do = "give an https URL of the public network, or start the server with --webhook-allow-host HOST"
+            do = "give an https URL of the public network, or start the server with --set webhooks.allow_host=HOST"
             raise Problem(422, error.reason, error.detail, "body url", do) from error
 
     async def create(self, hook: Webhook) -> Webhook:

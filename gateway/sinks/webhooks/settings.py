@@ -31,9 +31,9 @@ class WebhookSettings:
     webhook_allow_host: Annotated[
         list[str] | None,
         typer.Option(
+            "--allow-host",
             metavar="HOST",
             help="Host that webhooks may call wherever it is, also by http; may be repeated.",
-            rich_help_panel="Webhooks",
         ),
     ] = None
     webhook_allow_private: Annotated[bool, "Let webhooks call private and loopback addresses"] = False
@@ -52,5 +52,5 @@ class WebhookSettings:
             if isinstance(value, bool | list) or value is None:
                 continue
             if not value >= least.get(name, 0.001):
-                option = name.replace("_", "-")
-                raise ConfigError(f"--{option} {value}: give a number, at least {least.get(name, 0.001)}")
+                setting = name.removeprefix("webhook_")
+                raise ConfigError(f"webhooks.{setting} {value}: give a number, at least {least.get(name, 0.001)}")

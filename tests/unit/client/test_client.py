@@ -27,7 +27,7 @@ REGION = [139, 35, 140, 36]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    options = ("--most-messages-per-s", 400, "--attribute", "price:number")
+    options = ("--set", "limits.most_messages_per_s=400", "--attribute", "price:number")
     with Served(tmp_path_factory.mktemp("client") / "out", *options) as one:
         yield one
 

@@ -93,18 +93,19 @@ def test_find_columns_what_is_given_is_not_looked_for(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"body": "a", "message": "b", "lat": 1, "lon": 2}], "--text body or --text message"),
-        ([{"text": "a", "lat": 1, "lon": 2, "ts": 1, "date": 2}], "--time ts or --time date"),
+        ([{"body": "a", "message": "b", "lat": 1, "lon": 2}], "--column text=body or --column text=message"),
+        ([{"text": "a", "lat": 1, "lon": 2, "ts": 1, "date": 2}], "--column time=ts or --column time=date"),
         (
             [{"text": "a", "from": {"lat": 1, "lon": 1}, "to": {"lat": 1, "lon": 1}}],
-            "--lat from.lat --lon from.lon; --lat to.lat --lon to.lon",
+            "--column lat=from.lat --column lon=from.lon; --column lat=to.lat --column lon=to.lon",
         ),
         (
             [{**TWEET, "coordinates": None}],
-            r"--lat geo.coordinates.1 --lon geo.coordinates.0; --lat geo.coordinates.0 --lon geo.coordinates.1 "
+            r"--column lat=geo.coordinates.1 --column lon=geo.coordinates.0; "
+            r"--column lat=geo.coordinates.0 --column lon=geo.coordinates.1 "
             r"\(a point called geo has the latitude first",
         ),
-        ([{"text": "a", "tweet": {"geo": TWEET["geo"]}}], "--lat tweet.geo.coordinates.0"),
+        ([{"text": "a", "tweet": {"geo": TWEET["geo"]}}], "--column lat=tweet.geo.coordinates.0"),
     ],
 )
 def test_find_columns_several_are_refused_by_name(tmp_path, rows, said):
@@ -132,14 +133,18 @@ def test_find_columns_other_places_beside_or_called_geo_have_one_order(tmp_path,
 def test_find_columns_other_names_in_other_files_are_refused(tmp_path):
     lines(tmp_path / "a.jsonl", {"body": "a", "lat": 1, "lon": 1})
     lines(tmp_path / "b.jsonl", {"text": "a", "lat": 1, "lon": 1})
-    with pytest.raises(InputError, match="text is column body in a.jsonl, and column text in b.jsonl: say --text"):
+    with pytest.raises(
+        InputError, match="text is column body in a.jsonl, and column text in b.jsonl: say --column text"
+    ):
         found(tmp_path)
     assert found(tmp_path, text_column="text") == {"lat": "lat", "lon": "lon"}
 
 
 def test_find_columns_missing_is_said_with_what_there_is(tmp_path):
     path = lines(tmp_path / "raw.jsonl", {"title": "a", "where": "x"}, {"note": "b"})
-    with pytest.raises(InputError, match=r"called like text or latitude or longitude; .* title, where, note\..*--text"):
+    with pytest.raises(
+        InputError, match=r"called like text or latitude or longitude; .* title, where, note\..*--column text=NAME"
+    ):
         found(path)
     boxes = {"text": "a", "west": 1, "south": 1, "east": 2, "north": 2}
     assert found(lines(tmp_path / "boxes.jsonl", boxes)) == {"text": "text"}
@@ -158,6 +163,8 @@ def test_look_damaged_file_shows_what_can_be_read(tmp_path):
 
 def test_find_columns_a_text_column_that_no_object_has_is_refused(tmp_path):
     path = lines(tmp_path / "a.jsonl", {"text": "a", "lat": 1, "lon": 2}, {"other": {"deep": "b"}})
-    with pytest.raises(InputError, match=r"a.jsonl: none .* column nope \(--text\); they have text, lat, lon, other"):
+    with pytest.raises(
+        InputError, match=r"a.jsonl: none .* column nope \(--column text=NAME\); they have text, lat, lon, other"
+    ):
         found(path, text_column="nope")
     assert found(path, text_column="other.deep") == {"lat": "lat", "lon": "lon"}

@@ -167,7 +167,7 @@ def test_file_that_no_row_can_be_read_of_is_one_rejected_row(tmp_path):
     cleaner = FeedCleaner(options())
     for name, content, reason, what in (
         ("a.csv", "a,b\n1,2\n", "missing_column", "text"),
-        ("b.jsonl", '{"body": "x", "tweet": "y", "lat": 1, "lon": 1}\n', "ambiguous_column", "--text body"),
+        ("b.jsonl", '{"body": "x", "tweet": "y", "lat": 1, "lon": 1}\n', "ambiguous_column", "--column text=body"),
         ("c.bin", "\x00", "broken_file", "does not show the format"),
         ("d.parquet", "no parquet", "broken_file", "cannot be read"),
     ):
@@ -180,9 +180,11 @@ def test_file_that_no_row_can_be_read_of_is_one_rejected_row(tmp_path):
 
 
 def test_stream_without_text_or_place_is_refused():
-    with pytest.raises(ConfigError, match=r"no column for lat and lon; it has body, other.*--lat NAME --lon NAME"):
+    with pytest.raises(
+        ConfigError, match=r"no column for lat and lon; it has body, other.*--column lat=NAME --column lon=NAME"
+    ):
         with_found_columns(["body", "other"], options())
-    with pytest.raises(ConfigError, match="--text body or --text tweet"):
+    with pytest.raises(ConfigError, match="--column text=body or --column text=tweet"):
         with_found_columns(["body", "tweet", "lat", "lon"], options())
     assert with_found_columns(["post", "x", "y"], options()).columns()["text"] == "post"
     assert rows_of({"value": "binary"}) == rows_of({"value": "string"}) == "values"
@@ -194,7 +196,7 @@ def test_stream_without_text_or_place_is_refused():
     ("given", "what"),
     [
         ({}, "--out: name"),
-        ({"out": "feed", "sink": "../x"}, "--sink"),
+        ({"out": "feed", "sink": "../x"}, "--stream"),
         ({"out": "feed", "every": -1.0}, "--every"),
         ({"out": "feed", "files": 0}, "--files 0"),
         ({"out": "feed", "option": ("a",), "format": "kafka"}, "NAME=VALUE"),

@@ -21,6 +21,7 @@ import gateway.commands.etl as etl_command
 import gateway.commands.run as run_command
 from gateway.commands.topology import LEGEND
 from gateway.shell import leftovers
+from gateway.shell.settings import SECTIONS
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import (
     ConfigError,
@@ -32,7 +33,6 @@ from matching.errors import (
     TopologyError,
 )
 from spark_etl.options import EtlOptions
-from topology import settings
 from topology.settings import RunConfig
 
 
@@ -87,9 +87,12 @@ def test_cli_every_command_has_json_example_and_exit_codes(name):
 def test_cli_run_and_topology_show_have_an_option_of_each_setting(command, name):
     """Its description and its default are those of the field; a yes or no is a flag, a choice lists what there is."""
     field, option = RunConfig.model_fields[name], parameters(command)[name]
-    assert option.opts == ["--" + name.replace("_", "-")] and not option.secondary_opts and not option.required
+    is_option = name in (*run_command.SHOWN, *run_command.QUIET)
+    section = next(section for section, names in SECTIONS.items() if name in names)
+    assert option.opts == ["--" + name.replace("_", "-") if is_option else f"--set {section}.{name}"]
+    assert not option.secondary_opts and not option.required and option.hidden == (name not in run_command.SHOWN)
     assert option.help.casefold().startswith(field.description.casefold())
-    default = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+    default = None if field.is_required() else getattr(RunConfig(messages="m", subscriptions="s", out="o"), name)
     assert option.default == (list(default) if option.multiple and default is not None else default)
     assert option.is_flag == (field.annotation is bool)
     assert option.multiple == (get_origin(field.annotation) in (tuple, dict))
@@ -114,25 +117,23 @@ def test_cli_run_help_shows_defaults_choices_and_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     assert cli.main(["run", "--help"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│ --")}
-    assert "<int>" in lines["--restarts"] and "[default: 5]" in lines["--restarts"]
+    assert "<float>" in lines["--checkpoint-every"] and "[default: 10.0]" in lines["--checkpoint-every"]
+    assert "--restarts" not in lines and "--window-index" not in lines
     assert "[default: auto]" in lines["--batch"]
-    assert "<local|ray>" in lines["--executor"] and "[default: ray]" in lines["--executor"]
+    assert "<local|ray>" in lines["--executor"] and "[default: local]" in lines["--executor"]
     assert "<KIND=NAME>" in lines["--engine"]
     assert "--no-" not in lines["--overwrite"] and "default" not in lines["--overwrite"]
 
 
 @pytest.mark.parametrize("command", ["serve", "live"])
-def test_cli_of_a_stream_offers_no_signatures_that_lose_updates(capsys, monkeypatch, tmp_path, command):
-    monkeypatch.setenv("COLUMNS", "300")
-    assert cli.main([command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "--signatures" in text and "minwise" in text
-    assert "approximate" not in text and "LOSES" not in text
+def test_cli_of_a_stream_takes_no_signatures_that_lose_updates(capsys, tmp_path, command):
+    text = parameters(command)["signatures"].help
+    assert "minwise" in text and "approximate" not in text and "LOSES" not in text
+    assert "allow_loss" not in parameters(command)
     if command == "serve":  # the same settings, behind imports of seconds
-        assert "https://HOST/{z}/{x}/{y}.png" in text, "no word of the table of kinds"
         return
-    assert cli.main([command, "--out", str(tmp_path / "out"), "--signatures", "approximate"]) == 2
-    assert "--signatures 'approximate'" in capsys.readouterr().err
+    assert cli.main([command, "--out", str(tmp_path / "out"), "--set", "topology.signatures=approximate"]) == 2
+    assert "--set topology.signatures 'approximate'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["run", "live", "etl", "topology show"])
@@ -148,50 +149,38 @@ def test_cli_long_help_is_in_groups_that_fit_80_columns(capsys, monkeypatch, com
         heading = found[1] if (found := re.match("╭─ (.*?) ─", line)) else heading
         if option := re.match(r"│ [* ]*(--[\w-]+)", line):
             shown[option[1]] = heading
-    groups = etl_command.GROUPS if command == "etl" else run_command.GROUPS
     headings = list(dict.fromkeys(shown.values()))
     assert headings[-1] == "Other" and {"--json", "--help"} <= {
         name for name, where in shown.items() if where == "Other"
     }
-    assert "Options" not in headings and set(headings[:-1]) <= groups.keys() and len(headings) > 5
-    params = parameters(command)
-    for group, names in groups.items():
-        for name in names:
-            if name in params and not (command == "live" and name in settings.NOT_LIVE):
-                assert shown[params[name].opts[0]] == group
-
-
-@pytest.mark.parametrize(
-    ("groups", "names"),
-    [
-        (run_command.GROUPS, set(RunConfig.model_fields)),
-        (etl_command.GROUPS, {field.name for field in fields(EtlOptions)} - {"inputs"}),
-    ],
-    ids=["run", "etl"],
-)
-def test_settings_stand_in_one_group_each(groups, names):
-    grouped = [name for part in groups.values() for name in part]
-    assert sorted(grouped) == sorted(names)
+    sections = [section.capitalize() for section in SECTIONS]
+    assert "Options" not in headings and len(headings) >= 3
+    found = [heading for heading in headings if heading in sections]
+    assert found == sorted(found, key=sections.index)
+    made = commands()[command]
+    made.get_params(typer.Context(made, info_name=command))
+    for (section, _), option in made.settings.items():
+        if not option.hidden and section in SECTIONS:
+            assert shown[option.opts[0]] == section.capitalize()
 
 
 def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
     """Also a value that is the default: it was said on the command line, which wins over a file."""
     told = {}
 
-    def load_config(options, file):
-        told.update(options, file=file)
+    def load_config(options):
+        told.update(options)
         raise ConfigError("enough")
 
     monkeypatch.setattr("topology.settings.load_config", load_config)
     arguments = ["--batch", "5000", "--overwrite", "--engine", "topk=a", "--engine", "boolean=b", "--messages", "m"]
-    assert cli.main(["run", *arguments, "--subscriptions", "x", "y", "--config", "c.toml"]) == 2
+    assert cli.main(["run", *arguments, "--subscriptions", "x", "y"]) == 2
     assert told == {
         "batch": "5000",
         "overwrite": True,
         "engine": ["topk=a", "boolean=b"],
         "messages": Path("m"),
         "subscriptions": [Path("x"), Path("y")],
-        "file": Path("c.toml"),
     }
 
 
@@ -204,7 +193,11 @@ def test_cli_etl_has_an_option_of_each_setting():
             continue
         option = params[field.name]
         name = called.get(field.name, field.name.removesuffix("_column"))
-        assert option.opts == ["--" + name.replace("_", "-")] and option.help
+        section = next((section for section in etl_command.SHARED if name in SECTIONS[section]), "etl")
+        assert option.help
+        assert option.opts == (
+            [f"--{name.replace('_', '-')}"] if name in etl_command.SHOWN else [f"--set {section}.{name}"]
+        )
         assert option.required == (field.default is MISSING)
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         assert option.required or option.default == default
@@ -218,7 +211,7 @@ def test_cli_etl_runs_with_what_was_given_and_the_defaults_of_the_rest(monkeypat
         raise ConfigError("enough")
 
     monkeypatch.setattr("spark_etl.job.run_etl", run_etl)
-    arguments = ["a", "b", "--out", "o", "--lat", "y", "--stop-share", "0.5", "--overwrite"]
+    arguments = ["a", "b", "--out", "o", "--column", "lat=y", "--stop-share", "0.5", "--overwrite"]
     assert cli.main(["etl", *arguments]) == 2
     assert capsys.readouterr().err == "error: enough\n"
 
@@ -255,14 +248,17 @@ def cli_home():
         (["etl", "--out", "o"], "Missing argument 'raw'"),
         (["run", "--executor", "rya"], "--executor 'rya' (from command line): input should be 'local' or 'ray'"),
         (["nothing"], "No such command 'nothing'"),
-        (["run", "--credits", "x"], "Invalid value for '--credits'"),
+        (["run", "--limit", "x"], "Invalid value for '--limit'"),
         (["run"], "--messages is required; --subscriptions is required; --out is required"),
         (["run", "--messages", "m", "--subscriptions", "a", "b", "--out", "o", "--batch", "0"], "--batch 0"),
         (["run", "--messages", "m", "--subscriptions", "a", "--out", "o", "--config", "none.toml"], "does not exist"),
         (["verify", "x", "--all", "--sample", "3"], "--all and --sample exclude each other"),
         (["demo", "--min-population", "7"], "choose one of 500, 1000, 5000, 15000"),
-        (["serve", "--demo", "--run", "r"], "--demo: makes a new stream, and --run shows one that has ended"),
-        (["serve", "--demo-rate", "5", "--out", "o"], "--demo-rate: is that of the demo's messages; add --demo"),
+        (["serve"], "--out: name the folder of the stream; or add --demo"),
+        (
+            ["serve", "--set", "server.demo_rate=5", "--out", "o"],
+            "server.demo_rate: is the rate of the demo's messages",
+        ),
         (["loadtest", "--rate", "0"], "rate 0.0 for 30.0 s is no message at all"),
         (
             ["subscriptions", "generate", "--messages", "m", "--kind", "bool", "--count", "1", "--out", "o"],
@@ -283,11 +279,15 @@ CHOICES = [
     ("ENGINE", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
     ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, skype_paper"),
     ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, single_grid"),
-    ("ENGINE", "skype", "--engine (from environment): 'skype' is not KIND=NAME"),
+    ("ENGINE", "skype", "--engine ['skype'] (from SKYRAY_TOPOLOGY__ENGINE): 'skype' is not KIND=NAME"),
     ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
     ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of inverted, mf_rtree"),
     ("WINDOW_INDEX", "boolean=segments", "window index for boolean: there is none"),
-    ("WINDOW_INDEX", "segments", "--window-index (from environment): 'segments' is not KIND=NAME"),
+    (
+        "WINDOW_INDEX",
+        "segments",
+        "--window-index ['segments'] (from SKYRAY_TOPOLOGY__WINDOW_INDEX): 'segments' is not KIND=NAME",
+    ),
 ]
 
 
@@ -295,20 +295,19 @@ CHOICES = [
 def test_cli_engine_or_window_index_nobody_knows_is_refused_with_those_there_are(
     capsys, monkeypatch, setting, value, expected
 ):
-    monkeypatch.setenv(f"SKYRAY_{setting}", value)
+    monkeypatch.setenv(f"SKYRAY_TOPOLOGY__{setting}", value)
     assert cli.main(["topology", "show"]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
 
 
 def test_cli_config_show_tells_engines_and_window_indexes_of_each_kind(capsys, monkeypatch):
-    monkeypatch.setenv("SKYRAY_WINDOW_INDEX", "topk=il_quadtree,skyline=i3")
-    monkeypatch.setenv("SKYRAY_ENGINE", "topk=l2_scan")
+    monkeypatch.setenv("SKYRAY_TOPOLOGY__WINDOW_INDEX", "topk=il_quadtree,skyline=i3")
+    monkeypatch.setenv("SKYRAY_TOPOLOGY__ENGINE", "topk=l2_scan")
     assert cli.main(["config", "show", "--json"]) == 0
     rows = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)["settings"]}
-    assert rows["window_index"] == {"topk": "il_quadtree", "skyline": "i3"} and rows["engine"] == {"topk": "l2_scan"}
-    assert cli.main(["config", "show"]) == 0
-    assert "topk=il_quadtree, skyline=i3" in capsys.readouterr().out
+    assert rows["topology.window_index"] == ["topk=il_quadtree", "skyline=i3"]
+    assert rows["topology.engine"] == ["topk=l2_scan"]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +394,7 @@ def test_spread_several_values_become_several_options(given, expected):
 def test_cli_json_is_one_object_on_standard_output(capsys):
     assert cli.main(["config", "show", "--json"]) == 0
     printed = capsys.readouterr()
-    assert {row["setting"] for row in json.loads(printed.out)["settings"]} == RunConfig.model_fields.keys()
+    assert {"stream.batch", "limits.most_streams"} <= {row["setting"] for row in json.loads(printed.out)["settings"]}
     assert printed.err == ""
 
 
@@ -407,12 +406,13 @@ def test_cli_version_names_what_it_stands_on(capsys):
 
 
 def test_cli_config_show_without_colours_when_piped(capsys, monkeypatch):
-    monkeypatch.setenv("SKYRAY_BATCH", "77")
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("SKYRAY_STREAM__BATCH", "77")
     assert cli.main(["config", "show"]) == 0
     printed = capsys.readouterr().out
-    line = next(line for line in printed.splitlines() if line.strip().startswith("batch"))
+    line = next(line for line in printed.splitlines() if line.strip().startswith("stream.batch "))
     assert "77" in line
-    assert "environment" in line
+    assert "SKYRAY_STREAM__BATCH" in line
     assert "\x1b" not in printed
 
 

@@ -228,7 +228,7 @@ def test_engine_message_dated_too_far_ahead_is_set_aside_and_moves_no_window(kin
     assert {row["message_id"]: row["seq"] for row in told} == {"just": 1, "now": 2}
     assert engine.set_aside == {"ahead": 1} and not engine.rejected
     answer = engine.explain("s1", "ahead")
-    assert not answer["in_result"] and answer["reason"] == "ahead" and "--max-ahead" in answer["why"]
+    assert not answer["in_result"] and answer["reason"] == "ahead" and "stream.max_ahead" in answer["why"]
 
 
 def test_engine_dates_do_not_matter_where_nobody_asks_for_times(engine):

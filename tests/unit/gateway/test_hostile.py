@@ -109,8 +109,8 @@ def commands(folder, tmp_path):
     yield 2, ["topology", "show", "--router", HOSTILE]
     raw = hostile_table(tmp_path)
     yield 0, ["etl", raw, "--dry-run", 10]
-    yield 2, ["etl", raw, "--text", COLUMN, "--dry-run", 10]
-    yield 4, ["etl", raw, "--text", "no", "--dry-run", 10]
+    yield 2, ["etl", raw, "--column", f"text={COLUMN}", "--dry-run", 10]
+    yield 4, ["etl", raw, "--column", "text=no", "--dry-run", 10]
     yield 4, ["etl", folder / "no\x1b[2J", "--out", tmp_path / "e"]
     yield 4, ["run", "--messages", raw, "--subscriptions", file, "--out", tmp_path / "d"]
     yield 2, [HOSTILE]

@@ -115,7 +115,7 @@ def test_load_test_without_a_rate_takes_half_of_the_peak_that_it_finds(monkeypat
 def test_cli_loadtest_checked_ends_with_1_if_an_update_is_lost(monkeypatch, capsys, lost):
     if lost:
         spoil_one(monkeypatch, numbers_of("topk"), 500)
-    loads = [word for name, count in COUNTS.items() for word in (f"--{name}", str(count))]
+    loads = [word for name, count in COUNTS.items() for word in ("--count", f"{name}={count}")]
     pace = ["--rate", "500", "--seconds", "1.2", "--warm-up", "0.8", "--window", "count:400"]
     assert cli.main(["loadtest", "--check", "--json", "--executor", "local", *pace, *loads]) == int(lost)
     assert json.loads(capsys.readouterr().out)["check"]["exact"] is not lost

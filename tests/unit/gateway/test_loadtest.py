@@ -65,7 +65,7 @@ def test_load_plan_has_the_router_asked_for_and_its_streams(router, own):
 @pytest.mark.parametrize("router", ["keyword", "prefix"])
 def test_load_plan_what_the_router_cannot_place_is_refused_with_the_remedy(router):
     expected = (
-        f"--router {router}: .* of kind skyline, .* use --router hashing or location or influence, or --skyline 0"
+        f"--router {router}: .* of kind skyline, .* use --router hashing or location or influence, or --count skyline=0"
     )
     with pytest.raises(ConfigError, match=expected):
         plan_of(router, LOAD | {"skyline": 1})
@@ -79,7 +79,7 @@ def test_load_plan_router_nobody_knows_is_refused_with_those_there_are():
 
 def test_load_plan_takes_kinds_that_are_handed_in():
     twin = replace(KINDS.named("topk"), code=5, name="twin", operator=KINDS.named("skyline").operator)
-    with pytest.raises(ConfigError, match="of kind twin, .* or --twin 0"):
+    with pytest.raises(ConfigError, match="of kind twin, .* or --count twin=0"):
         plan_of("prefix", {"twin": 9}, kinds=KINDS.plus(twin))
     with pytest.raises(ConfigError, match="unknown kind 'twin'"):
         plan_of("hashing", {"twin": 9})
@@ -120,9 +120,12 @@ def test_load_test_in_one_process_is_saved_and_tells_the_warm_up_apart():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--router", "keyword", "--skyline", "4"], "use --router hashing or location or influence, or --skyline 0"),
+        (
+            ["--router", "keyword", "--count", "skyline=4"],
+            "use --router hashing or location or influence, or --count skyline=0",
+        ),
         (["--router", "keywrd"], "choose one of hashing, location, keyword, prefix"),
-        (["--boolean", "-1"], "'--boolean'"),
+        (["--count", "boolean=-1"], "'--set count.boolean'"),
         (["--ring", "3"], "No such option: --ring"),
         (["--seconds", "0"], "is no message at all"),
     ],
@@ -133,14 +136,12 @@ def test_cli_loadtest_wrong_use_is_one_line_before_anything_starts(capsys, argum
     assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
 
 
-def test_cli_loadtest_help_has_an_option_of_each_kind_that_runs(capsys):
+def test_cli_loadtest_help_names_each_kind_that_runs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     assert cli.main(["loadtest", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "--KIND" not in shown
-    assert all(f"--{kind.name} " not in shown for kind in KINDS if not kind.runs)
-    for kind in KINDS.run:
-        line = next(line for line in shown.splitlines() if f"--{kind.name} " in line)
-        assert kind.name.capitalize() in line
+    line = next(line for line in shown.splitlines() if "--count " in line)
+    assert "KIND=N" in line and all((kind.name in line) == kind.runs for kind in KINDS)
 
 
 def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
@@ -150,6 +151,7 @@ def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
     own = known.keys() - {"subscriptions", "on_progress", "kinds", "folder", "checked"}
     assert params.keys() == own | {kind.name for kind in KINDS.run} | {
         "out", "html", "hold", "limit_p99_ms", "step_seconds", "json", "help", "url", "key", "generators",
+        "config", "sets", "count",
     }  # fmt: skip
     assert all(params[name].default == known[name].default for name in own)
     assert all(params[kind.name].default == kind.recipe.load for kind in KINDS.run)
@@ -165,18 +167,18 @@ def test_cli_loadtest_passes_on_what_was_given_and_nothing_else(monkeypatch):
         raise ConfigError("enough")
 
     monkeypatch.setattr("gateway.load.loadtest.load_test", load)
-    cli.main(["loadtest", "--rate", "5", "--query-bolts", "3", "--topk", "7"])
+    cli.main(["loadtest", "--rate", "5", "--query-bolts", "3", "--count", "topk=7"])
     assert told == {"rate": 5.0, "query_bolts": 3, "subscriptions": {"topk": 7}}
 
 
 def test_deployed_load_test_is_the_command():
     script = home() / "deploy" / "load_test.py"
-    arguments = ["--rate", "100", "--router", "prefix", "--skyline", "4"]
+    arguments = ["--rate", "100", "--router", "prefix", "--count", "skyline=4"]
     done = subprocess.run(
         [sys.executable, script, *arguments],
         capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(home())},
     )  # fmt: skip
-    assert done.returncode == 2 and "or --skyline 0" in done.stderr and done.stdout == ""
+    assert done.returncode == 2 and "or --count skyline=0" in done.stderr and done.stdout == ""
 
 
 def test_per_kind_words_and_options_follow_the_table():

@@ -75,8 +75,11 @@ def test_mapping_line_that_needs_no_other_names_keeps_what_it_says(line):
 @pytest.mark.parametrize(
     ("row", "say"),
     [
-        ({"tweet": "a", "body": "b", **PLACE}, "--text tweet or --text body"),
-        ({"text": "a", "home": {"lat": 1, "lon": 2}, "work": {"lat": 1, "lon": 2}}, "--lat home.lat --lon home.lon"),
+        ({"tweet": "a", "body": "b", **PLACE}, "--column text=tweet or --column text=body"),
+        (
+            {"text": "a", "home": {"lat": 1, "lon": 2}, "work": {"lat": 1, "lon": 2}},
+            "--column lat=home.lat --column lon=home.lon",
+        ),
     ],
 )
 def test_mapping_line_in_which_several_may_be_meant_is_refused(row, say):

@@ -270,7 +270,7 @@ def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder
     for life, lines in enumerate((first, [{"id": "m1", "text": "Łódź snow", **stamp}])):
         source = tmp_path / f"lines{life}.jsonl"
         source.write_text("".join(json.dumps(row) + "\n" for row in lines))
-        command = ["live", "--out", out, "--batch", 1]
+        command = ["live", "--out", out, "--set", "stream.batch_rows=1"]
         with open(source) as file, Command(command, source=file.fileno()) as command:
             code, told, said = command.finish(120)
         assert code == 0, said

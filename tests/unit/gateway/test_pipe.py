@@ -165,7 +165,9 @@ def test_command_answers_each_line_while_the_pipe_stays_open(words, tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({**ALL, "region": [-180, -90, 180, 90]}) + "\n" + json.dumps({"kind": "knn"}) + "\n")
     read, write = os.pipe()
-    with Command(["live", "--vocabulary", words, "--subscriptions", file, "--linger-ms", 5], source=read) as command:
+    with Command(
+        ["live", "--vocabulary", words, "--subscriptions", file, "--set", "stream.linger_ms=5"], source=read
+    ) as command:
         os.close(read)
         with os.fdopen(write, "wb") as end:
             for number in range(3):
@@ -189,7 +191,7 @@ def test_command_whose_reader_has_gone_ends_at_once_with_a_code_of_its_own(words
     read, write = os.pipe()
     gone, out = os.pipe()
     os.close(gone)
-    arguments = ["live", "--vocabulary", words, "--subscriptions", file, "--linger-ms", 1]
+    arguments = ["live", "--vocabulary", words, "--subscriptions", file, "--set", "stream.linger_ms=1"]
     with Command(arguments, source=read, out=out) as command, os.fdopen(write, "wb") as end:
         os.close(read)
         os.close(out)
@@ -214,8 +216,8 @@ def test_command_counts_apart_who_has_no_time_or_is_dated_too_far_ahead(words, t
         words,
         "--subscriptions",
         file,
-        "--max-ahead",
-        3_600,
+        "--set",
+        "stream.max_ahead=3600",
         "--out",
         tmp_path / "out",
     ]

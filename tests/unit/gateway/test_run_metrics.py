@@ -1,4 +1,4 @@
-"""`--metrics-port`: a run and a live stream have figures for Prometheus, which promtool and Prometheus itself take."""
+"""`metrics.port`: a run and a live stream have figures for Prometheus, which promtool and Prometheus itself take."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def check(figures):
 
 def test_metrics_of_a_run_are_scraped_by_prometheus(tmp_path):
     arguments = small_run(tmp_path, messages=4_000, batch=10)
-    more = ["--executor", "local", "--rate", 40, "--checkpoint-every", 0.3, "--metrics-port", 0]
+    more = ["--executor", "local", "--set", "input.rate=40", "--checkpoint-every", 0.3, "--set", "metrics.port=0"]
     with Command([*arguments, *more]) as command:
         url = url_of(command)
         command.await_(lambda: b'latency_p99_seconds{component="delivery"}' in figures_of(url))
@@ -83,7 +83,7 @@ def test_metrics_of_a_run_are_scraped_by_prometheus(tmp_path):
 
 def test_metrics_of_a_live_stream_are_as_prometheus_wants_them(tmp_path):
     reading, writing = os.pipe()
-    arguments = ["live", "--out", tmp_path / "out", "--checkpoint-every", 0.3, "--metrics-port", 0]
+    arguments = ["live", "--out", tmp_path / "out", "--checkpoint-every", 0.3, "--set", "metrics.port=0"]
     with Command(arguments, source=reading) as command:
         os.close(reading)
         row = {"subscription_id": "near 1", "kind": "boolean", "keywords": "tea", "region": [-1, -1, 1, 1]}
@@ -115,7 +115,7 @@ def test_processes_list_their_ports_and_prometheus_finds_them_all(tmp_path):
         for name in ("one", "two"):
             reading, writing = os.pipe()
             stack.callback(os.close, writing)
-            given = ["--metrics-port", 0, "--metrics-targets", folder]
+            given = ["--set", "metrics.port=0", "--set", f"metrics.targets={folder}"]
             commands.append(stack.enter_context(Command(["live", "--out", tmp_path / name, *given], source=reading)))
             os.close(reading)
         ports = {url_of(command).split("/")[2] for command in commands}
@@ -131,15 +131,21 @@ def test_processes_list_their_ports_and_prometheus_finds_them_all(tmp_path):
 
 
 def test_metrics_targets_without_a_port_are_refused(tmp_path, capsys):
-    arguments = [*small_run(tmp_path, messages=20, batch=10), "--executor", "local", "--metrics-targets", tmp_path]
+    arguments = [
+        *small_run(tmp_path, messages=20, batch=10),
+        "--executor",
+        "local",
+        "--set",
+        f"metrics.targets={tmp_path}",
+    ]
     assert cli.main([*map(str, arguments)]) == 2
-    assert "--metrics-targets: lists the port of --metrics-port" in capsys.readouterr().err
+    assert "metrics.targets: lists the port of metrics.port" in capsys.readouterr().err
 
 
 def test_metrics_port_that_is_taken_is_refused(tmp_path, capsys):
     arguments = small_run(tmp_path, messages=20, batch=10)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code = cli.main([*map(str, arguments), "--executor", "local", "--metrics-port", port])
+        code = cli.main([*map(str, arguments), "--executor", "local", "--set", f"metrics.port={port}"])
     assert code == 2 and "name another, or 0 for any" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

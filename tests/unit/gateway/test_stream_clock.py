@@ -228,7 +228,7 @@ def test_command_lets_what_has_expired_leave_while_nothing_comes(words, tmp_path
     )
     read, write = os.pipe()
     arguments = ["live", "--vocabulary", words, "--subscriptions", mine, "--world", "earth", "--out", out]
-    more = ["--window", "time:2", "--linger-ms", 5]
+    more = ["--window", "time:2", "--set", "stream.linger_ms=5"]
     with Command([*arguments, *more], source=read) as command, os.fdopen(write, "w") as end:
         os.close(read)
         for number in range(2):  # of a time long ago

@@ -132,7 +132,20 @@ def test_doctor_without_extras_says_what_each_is_for_and_finds_no_fault(tmp_path
 @pytest.mark.parametrize(
     ("extra", "command"),
     [
-        ("ray", ["run", "--messages", "{etl}", "--subscriptions", "{etl}/manifest.json", "--out", "{out}"]),
+        (
+            "ray",
+            [
+                "run",
+                "--executor",
+                "ray",
+                "--messages",
+                "{etl}",
+                "--subscriptions",
+                "{etl}/manifest.json",
+                "--out",
+                "{out}",
+            ],
+        ),
         ("ray", ["live", "--executor", "ray", "--out", "{out}"]),
         ("ray", ["loadtest", "--executor", "ray", "--rate", "10", "--seconds", "1"]),
         ("client", ["loadtest", "--url", "http://127.0.0.1:1"]),

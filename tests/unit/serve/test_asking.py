@@ -44,7 +44,7 @@ def ended(request, tmp_path_factory):
         subscriptions[place] = {"subscription_id": f"s{place}", **words, "region": [-20, -10, 20, 10]}
     messages = [random_message(rng, place) for place in range(COUNT)]
     answers: dict = {"explain": {}, "results": {}, "preview": {}, "subscriptions": subscriptions}
-    with Served(out, "--world", BOX, "--window", request.param, "--batch", 20) as served:
+    with Served(out, "--world", BOX, "--window", request.param, "--set", "stream.batch_rows=20") as served:
         for first, last in ((0, 20), (20, 40)):
             rows = lines_of(subscriptions[first:last])
             assert {one["status"] for one in call(served.port, "POST", "/v1/subscriptions", rows, **NDJSON).lines} == {

@@ -86,7 +86,7 @@ def test_names_that_look_like_paths_open_no_file(tmp_path):
 
 def test_clients_that_only_wait_keep_nobody_from_publishing_and_the_last_one_too_many_is_told_so(tmp_path):
     most = 60
-    with ExitStack() as stack, Served(tmp_path / "out", "--most-connections", most) as served:
+    with ExitStack() as stack, Served(tmp_path / "out", "--set", f"limits.most_connections={most}") as served:
         assert served.call("POST", "/v1/subscriptions", REGION).status == 201
 
         def connect(data):

@@ -81,14 +81,14 @@ def test_page_with_tiles_may_load_from_their_host_and_from_no_other(url, origin,
 )
 def test_tiles_that_are_no_url_of_tiles_are_refused_and_say_how_to_write_one(url):
     with pytest.raises(
-        ConfigError, match=r"(?s)--tiles .*(write it as https://HOST/\{z\}/\{x\}/\{y\}.png|name one host)"
+        ConfigError, match=r"(?s)server.tiles .*(write it as https://HOST/\{z\}/\{x\}/\{y\}.png|name one host)"
     ):
         Tiles.of(url, "")
 
 
 def test_tiles_a_maker_without_tiles_is_refused():
     assert Tiles.of("", "") is None
-    with pytest.raises(ConfigError, match="--tiles"):
+    with pytest.raises(ConfigError, match="server.tiles"):
         Tiles.of("", "Makers")
 
 

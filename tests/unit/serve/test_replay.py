@@ -1,4 +1,4 @@
-"""`skyray serve --run`: what a finished run answers as of any of its messages, and that it takes nothing."""
+"""`skyray show --page`: what a finished run answers as of any of its messages, and that it takes nothing."""
 
 from urllib.parse import quote
 
@@ -170,8 +170,8 @@ def test_facts_and_figures_of_the_run(get, folder):
     assert get("/health").json["messages"] == MESSAGES
 
 
-@pytest.mark.parametrize(("options", "code"), [(["--out", "x", "--run", "y"], 2), (["--run", "/none"], 4)])
-def test_a_folder_must_be_named_and_be_one_of_a_run(options, code):
-    with Command(["serve", "--port", 0, *options]) as command:
+@pytest.mark.parametrize(("folder", "code"), [("s3://none/run", 2), ("/none", 4)])
+def test_a_folder_must_be_of_this_machine_and_be_one_of_a_run(folder, code):
+    with Command(["show", folder, "--page", "--port", 0]) as command:
         found, _, said = command.finish(60)
         assert found == code, said

@@ -152,10 +152,10 @@ def test_server_answers_a_connection_too_many():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--most-connections", 0], "at least 1"),
-        (["--checkpoint-every", 0], "leave it out"),
+        (["--set", "limits.most_connections=0"], "at least 1"),
+        (["--set", "recovery.checkpoint_every=0"], "leave it out"),
         (["--trusted-proxy", "*"], "give an address, or a network"),
-        (["--checkpoint-every", 301], "at most 300"),
+        (["--set", "recovery.checkpoint_every=301"], "at most 300"),
     ],
 )
 def test_serve_refuses_what_it_cannot_keep(tmp_path, options, said):

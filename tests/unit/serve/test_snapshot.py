@@ -34,7 +34,7 @@ def standing_at(start: Iterable[tuple], book, boundary) -> set[tuple]:
 
 def test_snapshot_and_changes_are_the_results_at_every_later_boundary_also_after_a_kill(tmp_path):
     rng, out, port = np.random.default_rng(9), tmp_path / "out", free_port()
-    options = ["--world", BOX, "--window", "count:60", "--checkpoint-every", 0.5]
+    options = ["--world", BOX, "--window", "count:60", "--set", "recovery.checkpoint_every=0.5"]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(40)]
     kind_of = {row["subscription_id"]: row["kind"] for row in subscriptions}
     messages: list[dict] = []

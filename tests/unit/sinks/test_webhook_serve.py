@@ -18,7 +18,7 @@ from topology.folder import KEYS
 pytestmark = pytest.mark.timeout(120)
 
 SUBSCRIBE, PUBLISH = frozenset[KeyScope](["subscribe"]), frozenset[KeyScope](["publish"])
-ALLOWED = ("--webhook-allow-host", "127.0.0.1", "--webhook-retry-s", 0.01, "--webhook-attempts", 3)
+ALLOWED = ("--set", "webhooks.allow_host=127.0.0.1", "--set", "webhooks.retry_s=0.01", "--set", "webhooks.attempts=3")
 PROBLEM = {"type", "title", "status", "detail", "reason", "do"}
 
 
@@ -258,14 +258,14 @@ def test_webhook_of_an_owner_gets_the_updates_of_all_its_subscriptions(served):
 def test_killed_server_delivers_the_rest_once_it_runs_again(tmp_path):
     out = tmp_path / "out"
     with Endpoint(answers(500)) as endpoint:
-        with Served(out, "--webhook-allow-host", "127.0.0.1", "--webhook-retry-s", 0.2) as served:
+        with Served(out, "--set", "webhooks.allow_host=127.0.0.1", "--set", "webhooks.retry_s=0.2") as served:
             digest = hooked(served, "lambda", endpoint.url, every="2s")
             hook = served.call("POST", "/v1/webhooks", {"url": endpoint.url, "subscription_id": "lambda"}).json
             publish(served, "lambda one", "lambda two")
             before = endpoint.await_(lambda book: len(book) > 0)
             kill(served)
         endpoint.behaviour = answers(200)
-        with Served(out, "--webhook-allow-host", "127.0.0.1", "--webhook-retry-s", 0.2) as served:
+        with Served(out, "--set", "webhooks.allow_host=127.0.0.1", "--set", "webhooks.retry_s=0.2") as served:
             endpoint.await_(lambda book: any(one.id.startswith(digest["id"]) for one in book))
             for one in (hook, digest):
                 await_counts(served, one, waiting=0, dead=0)

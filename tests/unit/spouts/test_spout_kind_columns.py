@@ -61,7 +61,7 @@ def test_spout_kind_columns_outside_world_loses_its_counts_too(tmp_path):
 
 def test_spout_kind_columns_null_times_are_refused_with_count_and_remedy(tmp_path):
     write(tmp_path, [message(seq, event_time=None if seq < 3 else START) for seq in range(9)])
-    with pytest.raises(InputError, match=r"3 messages have no event time.*fade with time.*--time"):
+    with pytest.raises(InputError, match=r"3 messages have no event time.*fade with time.*--column time=NAME"):
         list(read_messages(tmp_path, COUNT, EARTH, 3, kind_columns=COLUMNS))
 
 

@@ -1,76 +1,72 @@
-"""Settings of a run: precedence, origins, and refusals that name what, where and what to do."""
+"""Settings of a run: defaults, origins, and refusals that name what, where and what to do."""
 
-import os
 import pickle
 from pathlib import Path
 
 import pytest
 
+from gateway.shell.settings import SECTIONS
 from matching.errors import ConfigError
-from topology.settings import RunConfig, load_config, show_config
+from topology.given import Given
+from topology.settings import LiveConfig, RunConfig, load_config, resumed
 
 REQUIRED = {"messages": "etl", "subscriptions": ["a.jsonl", "b.jsonl"], "out": "out"}
-
-
-@pytest.fixture(autouse=True)
-def empty_surroundings(monkeypatch, tmp_path):
-    """No settings file in the current folder and no variable of ours in the environment."""
-    for variable in list(os.environ):
-        if variable.startswith("SKYRAY_"):
-            monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
 
 
 def test_load_config_nothing_but_required_uses_defaults():
     config = load_config(REQUIRED)
     assert config.subscriptions == (Path("a.jsonl"), Path("b.jsonl"))
-    assert (config.batch, config.credits, config.executor, config.world) == ("auto", None, "ray", "extent")
+    assert (config.batch, config.credits, config.executor, config.world) == ("auto", None, "local", "extent")
     assert config.origins["batch"] == "default"
     assert config.origins["out"] == "command line"
 
 
-def test_load_config_four_places_command_line_wins(monkeypatch, tmp_path):
-    (tmp_path / "skyray.toml").write_text(
-        'batch = 1\ncredits = 11\nwindow = "time:5"\n[engine]\ntopk = "l2_scan"\n[window_index]\nskyline = "i3"\n'
-    )
-    monkeypatch.setenv("SKYRAY_BATCH", "2")
-    monkeypatch.setenv("SKYRAY_CREDITS", "12")
-    config = load_config({**REQUIRED, "batch": 3, "limit": None})
-    assert (config.batch, config.credits, config.window) == ("3", 12, "time:5")
-    assert (config.engine, config.window_index) == ({"topk": "l2_scan"}, {"skyline": "i3"})
-    origins = config.origins
-    assert [origins[name] for name in ("batch", "credits", "window", "engine", "limit")] == [
-        "command line",
-        "environment",
-        "skyray.toml",
-        "skyray.toml",
-        "default",
-    ]
+def test_every_setting_of_a_run_and_a_stream_is_in_one_section():
+    sectioned = [name for names in SECTIONS.values() for name in names]
+    assert {sectioned.count(name) for name in LiveConfig.model_fields} == {1}
 
 
-def test_run_config_built_directly_ignores_surroundings(monkeypatch, tmp_path):
-    (tmp_path / "skyray.toml").write_text("batch = 1\n")
-    monkeypatch.setenv("SKYRAY_CREDITS", "12")
-    config = RunConfig(messages=Path("m"), subscriptions=(Path("s"),), out=Path("o"))
-    assert (config.batch, config.credits) == ("auto", None)
+def test_load_config_says_where_each_setting_came_from():
+    given = Given({**REQUIRED, "batch": 3, "credits": 7, "limit": None})
+    given.origins["credits"] = "skyray.toml, line 2"
+    config = load_config(given)
+    assert (config.batch, config.credits, config.limit) == ("3", 7, None)
+    origins = [config.origins[name] for name in ("batch", "credits", "limit")]
+    assert origins == ["command line", "skyray.toml, line 2", "default"]
 
 
-def test_load_config_lists_in_environment_are_split(monkeypatch):
-    monkeypatch.setenv("SKYRAY_SUBSCRIPTIONS", "x.jsonl,y.parquet")
-    monkeypatch.setenv("SKYRAY_ENGINE", "topk=skype,boolean=cell_term")
-    monkeypatch.setenv("SKYRAY_WINDOW_INDEX", "topk=il_quadtree,skyline=il_quadtree")
-    config = load_config({"messages": "m", "out": "o"})
-    assert config.subscriptions == (Path("x.jsonl"), Path("y.parquet"))
-    assert config.engine == {"topk": "skype", "boolean": "cell_term"}
-    assert config.window_index == {"topk": "il_quadtree", "skyline": "il_quadtree"}
+def test_fault_names_a_setting_as_it_is_written_and_where_it_was_set():
+    given = Given({**REQUIRED, "credits": 0, "limit": 0})
+    given.spelled |= {"credits": "--set topology.credits", "limit": "--limit"}
+    given.origins["limit"] = "SKYRAY_INPUT__LIMIT"
+    with pytest.raises(ConfigError) as caught:
+        load_config(given)
+    assert "--set topology.credits 0 (from command line): " in str(caught.value)
+    assert "--limit 0 (from SKYRAY_INPUT__LIMIT): " in str(caught.value)
 
 
-def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
-    (tmp_path / "skyray.toml").write_text("batch = 1\n")
-    (tmp_path / "other.toml").write_text("batch = 2\n")
-    assert load_config(REQUIRED, tmp_path / "other.toml").batch == "2"
-    monkeypatch.setenv("SKYRAY_CONFIG", str(tmp_path / "other.toml"))
-    assert load_config(REQUIRED).batch == "2"
+def test_resumed_takes_what_the_command_line_says_and_nothing_of_files():
+    before = load_config(REQUIRED).as_json()
+    given = Given({"query_bolts": 3, "credits": 9, "window": "count:5"})
+    given.origins |= {"credits": "skyray.toml, line 2", "window": "SKYRAY_STREAM__WINDOW"}
+    config = resumed(given, before)
+    assert (config.query_bolts, config.credits, config.window) == (3, None, before["window"])
+    with pytest.raises(ConfigError, match="--window cannot change when a run is resumed; .*query_bolts"):
+        resumed({"window": "count:5"}, before)
+
+
+@pytest.mark.parametrize(("given", "executor"), [({}, "local"), ({"address": "auto"}, "ray")])
+def test_tasks_run_in_this_process_unless_a_cluster_is_named(given, executor):
+    assert load_config({**REQUIRED, **given}).executor == executor
+    assert load_config({**REQUIRED, **given, "executor": "ray"}).executor == "ray"
+
+
+def test_signatures_that_lose_updates_need_to_be_allowed_by_name():
+    given = {**REQUIRED, "signatures": "approximate", "router": "location"}
+    with pytest.raises(ConfigError, match="approximate: loses updates; add --allow-loss, or take minwise"):
+        load_config(given)
+    assert load_config({**given, "allow_loss": True}).signatures == "approximate"
+    assert "approximate" not in str(LiveConfig.model_fields["signatures"].annotation)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,7 @@ def test_load_config_named_file_is_read_instead(monkeypatch, tmp_path):
             "--window-index ['segments'] (from command line): 'segments' is not KIND=NAME",
         ),
         ({"window_index": ["topk=a", "topk=b"]}, "topk is given twice, a and b"),
-        ({"bacth": 5}, "the command line: unknown setting 'bacth'; did you mean batch?"),
+        ({"bacth": 5}, "unknown setting 'bacth'; did you mean batch?"),
         ({"query_bolts": 0}, "--query-bolts 0"),
         ({"subscriptions": []}, "--subscriptions"),
     ],
@@ -114,33 +110,6 @@ def test_load_config_required_missing_names_all():
         load_config({})
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"bacth = 5\n", "skyray.toml: unknown setting 'bacth'; did you mean batch?"),
-        (b"batch = \n", "skyray.toml cannot be read as TOML"),
-        (b'world = "\xff"\n', "skyray.toml cannot be read as TOML"),
-        (b"batch = 0\n", "--batch 0 (from skyray.toml)"),
-    ],
-)
-def test_load_config_bad_file_is_named(tmp_path, content, expected):
-    (tmp_path / "skyray.toml").write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_config(REQUIRED)
-    assert expected in str(caught.value)
-
-
-def test_load_config_named_file_missing_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="does not exist"):
-        load_config(REQUIRED, tmp_path / "none.toml")
-
-
-def test_load_config_misspelt_variable_is_refused(monkeypatch):
-    monkeypatch.setenv("SKYRAY_BATHC", "5")
-    with pytest.raises(ConfigError, match="SKYRAY_BATHC is no setting; did you mean SKYRAY_BATCH"):
-        load_config(REQUIRED)
-
-
 def test_run_config_frozen_and_pickled_keeps_origins():
     config = load_config({**REQUIRED, "batch": 3})
     with pytest.raises(ValueError, match="frozen"):
@@ -148,16 +117,6 @@ def test_run_config_frozen_and_pickled_keeps_origins():
     again = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes
     assert again == config
     assert again.origins == config.origins
-
-
-def test_show_config_required_missing_is_shown_as_such(monkeypatch):
-    monkeypatch.setenv("SKYRAY_OUT", "here")
-    rows = {row["setting"]: row for row in show_config({"batch": 7})}
-    assert rows.keys() == RunConfig.model_fields.keys()
-    assert (rows["messages"]["value"], rows["messages"]["origin"]) == (None, "required, not set")
-    assert (rows["out"]["value"], rows["out"]["origin"]) == ("here", "environment")
-    assert (rows["batch"]["value"], rows["batch"]["origin"]) == ("7", "command line")
-    assert all(row["meaning"] for row in rows.values())
 
 
 def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many():
@@ -170,10 +129,10 @@ def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many(
 @pytest.mark.parametrize(
     ("given", "bolts"),
     [
-        ({}, 2),
-        ({"executor": "local"}, 1),
-        ({"executor": "local", "router": "location"}, 2),
-        ({"executor": "local", "query_bolts": 3}, 3),
+        ({"executor": "ray"}, 2),
+        ({}, 1),
+        ({"router": "location"}, 2),
+        ({"query_bolts": 3}, 3),
     ],
 )
 def test_one_query_bolt_is_enough_in_one_process_unless_its_router_or_settings_say_how_many(given, bolts):

@@ -54,7 +54,7 @@ def test_needs_of_settings_name_what_to_lower_and_are_none_by_default():
     assert needs == Needs(
         {"query": Resources(1.0, 0.0), "messages": Resources(0.0, 100.0), "subscriptions": Resources(0.0, 100.0)},
         5.0,
-        "--query-cpus or --spout-memory-mib",
+        "reservations.query_cpus or reservations.spout_memory_mib",
     )
 
 

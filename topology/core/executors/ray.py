@@ -288,7 +288,7 @@ class _RayRun(Driver):
         if self._losses[key] > self._checkpoints.restarts:
             raise TopologyError(
                 f"{lost}; this has happened {self._losses[key]} times behind checkpoint "
-                f"{self._coordinator.committed} (batch {self._coordinator.number}), and --restarts allows "
+                f"{self._coordinator.committed} (batch {self._coordinator.number}), and recovery.restarts allows "
                 f"{self._checkpoints.restarts}: mend the cause, then go on with skyray run --resume"
             ) from lost
         self._log.warning("worker_lost", why=str(lost), checkpoint=self._coordinator.committed)

@@ -81,7 +81,7 @@ class Reservation:
             if waited_s >= self._needs.wait_s:
                 raise TopologyError(
                     f"waited {self._needs.wait_s:g} s for {why}; add nodes, lower {self._needs.lower}, or raise "
-                    "--reserve-wait"
+                    "reservations.reserve_wait"
                 )
 
     def options(self, worker: int) -> dict[str, Any]:
