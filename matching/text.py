@@ -431,10 +431,12 @@ class Vocabulary:
 
         All ids are lower by `first_id`.
         """
-        columns = (self.document_frequency, self.collection_count, self.idf)
+        frequency, count, idf = (
+            column[self.first_id :] for column in (self.document_frequency, self.collection_count, self.idf)
+        )
         form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes
         terms = [*reversed(self.admitted), *self.terms]
-        return Vocabulary(terms, *(column[self.first_id :] for column in columns), messages, *form)
+        return Vocabulary(terms, frequency, count, idf, messages, *form)
 
     def forget_admitted(self) -> None:
         """Go back to the terms of the collection."""

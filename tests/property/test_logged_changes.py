@@ -109,6 +109,8 @@ def test_words_of_logged_subscriptions_behind_the_last_batch_come_with_the_next_
     assert again.logged(record_of(before, last_seq=0, admitted=words), 0) is None
     assert again.logged(record_of([named(count + number, f"late{number % 3}") for number in range(count)]), 1) is None
     checked = list(again.logged_words())
-    assert [one.words for _, one in checked] == [(f"late{number % 3}",) for number in range(count)]
+    assert [one.words for _, one in checked if not isinstance(one, Refusal)] == [
+        (f"late{number % 3}",) for number in range(count)
+    ]
     assert again.new_terms.admit((), 1).terms == ("late0", "late1", "late2")
     assert list(again.logged_words()) == [] and len(again.active) == 2 * count

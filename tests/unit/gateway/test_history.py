@@ -183,7 +183,7 @@ def test_resumed_stream_is_read_to_its_new_end(words, finished, out):
 
 def test_run_of_a_stream_that_goes_on_is_resumed_with_the_messages_that_it_began_with(words, out, tmp_path):
     """A copy of a stream that runs points to a log which grows."""
-    stream, _ = live(words, out, 40, seed=3)  # ends without a word, as killed
+    live(words, out, 40, seed=3)  # ends without a word, as killed
     settings, text = settings_of_stream(out, tmp_path / "copy")
     assert text and settings["messages"] == tmp_path / "copy" and (tmp_path / "copy" / LOG).samefile(out / LOG)
     kept = Run(tmp_path / "copy").message_count()

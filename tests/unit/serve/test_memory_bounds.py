@@ -16,9 +16,8 @@ from gateway.live import write_ahead_log
 from gateway.live.in_flight import InFlight
 from gateway.live.pipe import Line
 from gateway.live.update_listener import MessageText
-from gateway.serve import asking
+from gateway.serve import asking, recent_ids, released, update_parts
 from gateway.serve import hub as hubs
-from gateway.serve import recent_ids, released, update_parts
 from gateway.serve import update_log as update_logs
 from gateway.serve import writer as writers
 from gateway.serve.event_forms import LINES
