@@ -258,12 +258,6 @@ class TermColumns(NamedTuple):
     unknown: Int32
     stopped: Int32
 
-    @classmethod
-    def of_one(cls, vector: TermVector) -> "TermColumns":
-        """The terms of one message."""
-        left_out = (np.array([count], np.int32) for count in (vector.unknown, vector.stopped))
-        return cls(np.array([0, vector.terms.shape[0]]), vector.terms, vector.counts, vector.weights, *left_out)
-
 
 class Vocabulary:
     """All terms of a collection with their statistics; `term_id` 0 is the rarest.
@@ -431,12 +425,10 @@ class Vocabulary:
 
         All ids are lower by `first_id`.
         """
-        frequency, count, idf = (
-            column[self.first_id :] for column in (self.document_frequency, self.collection_count, self.idf)
-        )
+        first, frequency, count = self.first_id, self.document_frequency, self.collection_count
         form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes
         terms = [*reversed(self.admitted), *self.terms]
-        return Vocabulary(terms, frequency, count, idf, messages, *form)
+        return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
 
     def forget_admitted(self) -> None:
         """Go back to the terms of the collection."""

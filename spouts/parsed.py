@@ -11,7 +11,7 @@ from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, MessageBatch, join_messages
 from matching.space import Space
-from matching.text import TermColumns, TermVector, Vocabulary
+from matching.text import TermColumns, Vocabulary
 from matching.validate import DELETE, PUBLISH, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
@@ -58,19 +58,9 @@ def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]
     return block, MessageTerms(np.zeros(0, TERM), np.zeros(2, np.int64), *(np.zeros(1, np.int32) for _ in range(2)))
 
 
-def words_of(parsed: ParsedMessage) -> str:
-    """The text whose words a message has; a deletion, and a message dated too far ahead, has none."""
-    return "" if parsed.op == DELETE or parsed.ahead else parsed.text
-
-
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
-    """How often a message has each term."""
-    return vocabulary.count_terms(words_of(parsed))
-
-
-def vector_of(parsed: ParsedMessage, vocabulary: Vocabulary, first_id: int = 0) -> TermVector:
-    """Terms and weights of a message, of terms from `first_id` on (`Vocabulary.unit_vector`)."""
-    return vocabulary.unit_vector(counts_of(parsed, vocabulary), first_id)
+    """How often a message has each term: a deletion, and a message dated too far ahead, has none."""
+    return {} if parsed.op == DELETE or parsed.ahead else vocabulary.count_terms(parsed.text)
 
 
 def rows_of(block: MessageBlock, vectors: TermColumns, first_seq: int, space: Space, window: Window) -> Rows:

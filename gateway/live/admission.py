@@ -189,7 +189,7 @@ class Admission:
         if not name:
             refusal = Refusal("bad_id", "", Fault("unsubscribe", subscription_id))
             raise _RefusedSubscription(refusal, f"{refusal.fault}: {explain('bad_id', self.kinds)}")
-        kind = self.active.end(name)
+        kind = self.active.end(name, self.next_seq)
         if kind is None:
             raise InputError("unknown_subscription", f"subscription {name!r}: is not active")
         self._ended(kind)

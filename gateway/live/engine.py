@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.live.admission import Admission
-from gateway.live.oracle_rows import decay_model, message_row, oracle_message
 from gateway.plain_values import plain_value, table_name
-from gateway.runs.explaining import RIVALS, answer_of
-from gateway.runs.match_rules import Scene, judge
-from gateway.runs.reader import Row, Subscriber, subscriber
+from gateway.runs.explaining import Stream, explained
+from gateway.runs.match_rules import Lives
+from gateway.runs.message_rows import Row, message_row
+from gateway.runs.reader import Subscriber, subscriber
 from gateway.shell.suggesting import refuse_unknown
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError, InputError
@@ -32,6 +32,7 @@ from matching.local_engine import LocalEngine
 from matching.model import (
     CHANGES,
     ENTER,
+    MessageBatch,
     Removals,
     ResultBatch,
     SubscriptionTable,
@@ -39,15 +40,15 @@ from matching.model import (
     empty,
     take_rows,
 )
-from matching.naive_rows import Message, subscriptions_of
 from matching.reasons import MAX_DEPTH, explain
 from matching.space import DISTANCE, Space
-from matching.text import TermVector, Vocabulary
-from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
+from matching.text import TermColumns, Vocabulary
+from matching.validate import DELETE, ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from spouts.cutting import Rows
 from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
-from spouts.parsed import batch_of, objects_of, vector_of
+from spouts.parsed import batch_of, objects_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import Versions
 from topology.engines import check_distance, filter_refusal
@@ -58,7 +59,7 @@ _KEPT = 10_000
 
 
 class _StoredMessage(NamedTuple):
-    """A message that was published; `life` as in `MessageBatch`, `first_id` as of its batch, as in `vector_of`."""
+    """A message that was published; `life` as in `MessageBatch`, `first_id` as of its batch."""
 
     parsed: ParsedMessage
     life: int
@@ -196,8 +197,7 @@ class Engine:
         self._clock = NO_FLOOR
         self._messages_by_seq: dict[int, _StoredMessage] = {}
         self._sweep_at = _KEPT
-        self._current: dict[str, int] = {}  # object -> seq of its version, of messages that are kept
-        self._ends: dict[int, int] = {}  # seq of a message whose object has ended -> seq that ended it
+        self._lives = Lives()  # of the messages that are kept
         self._versions = Versions()
         self._ended = np.zeros(0, np.int64)  # removed with the last batch: their updates still need names
 
@@ -302,7 +302,7 @@ class Engine:
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
             self._messages_by_seq[seq] = _StoredMessage(parsed, life, self.vocabulary.first_id)
-            self._note_version(seq, parsed)
+            self._lives.take(seq, parsed.object_id, parsed.op == DELETE)
         self._versions.feed(batch, objects_of(block))
         added = self._added_table()
         removed = Removals(
@@ -335,19 +335,18 @@ class Engine:
         results: ResultBatch = self._local.results()
         texts = results.text_score if results.text_score is not None else np.full(len(results), np.nan)
         columns = (results.number, results.rank, results.seq, results.score, texts)
-        found, terms = [], {}
+        found = []
         for number, rank, seq, score, text in sorted(zip(*(column.tolist() for column in columns), strict=True)):
             owner = self._owners.get(number)
             if owner is not None and subscription_id in (None, owner.subscription_id):
-                parsed = self._messages_by_seq[seq].parsed
-                if seq not in terms:
-                    terms[seq] = frozenset(self._vector_of(seq).terms.tolist())
                 row = {"subscription_id": owner.subscription_id, "rank": rank, **self._of(seq), "score": score}
-                row["text_score"] = None if np.isnan(text) else text
-                row["words"] = [word for word in owner.words if self.vocabulary.id_of(word) in terms[seq]]
-                row["distance_km"] = owner.kilometres(parsed.lon, parsed.lat)
-                found.append(row)
-        return found
+                found.append((owner, row | {"text_score": None if np.isnan(text) else text}))
+        messages = self._read({row["seq"] for _, row in found})
+        for owner, row in found:
+            message = messages[row["seq"]]
+            row["words"] = [word for word in owner.words if self.vocabulary.id_of(word) in message.terms]
+            row["distance_km"] = owner.kilometres(message.lon, message.lat)
+        return [row for _, row in found]
 
     def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of the last batch, as `skyray explain` does.
@@ -374,17 +373,11 @@ class Engine:
         50 us for each message that is kept.
         """
         known, seq = self._known(subscription_id), self._seq_of(message)
-        owner, kind = self._owners[known.number], self.kinds[known.parsed.kind]
-        subscription = next(subscriptions_of(build_table([known.parsed], [known.number], [owner.at])))
-        last_seq, floor = self._boundary.last_seq, self._boundary.floor
-        there = [self._message(each) for each in self._messages_by_seq]
-        decay = decay_model(self.fading, self.vocabulary, subscription.weights)
-        scene = Scene(there, last_seq, floor, None, self._ends, self.space.max_distance, decay)
-        verdict = judge(scene, subscription, self._message(seq))
-        if self._messages_by_seq[seq].parsed.ahead:
-            verdict.in_result, verdict.reason = False, "ahead"
-        texts = {each: self._row(each) for each in (seq, *(rival.seq for rival in verdict.rivals[:RIVALS]))}
-        return answer_of(verdict, scene, kind, self.vocabulary, owner, seq, texts)
+        owner = self._owners[known.number]
+        table = build_table([known.parsed], [known.number], [owner.at])
+        last_seq, given = self._boundary.last_seq, (self.vocabulary, self.kinds, self.window, self.space, self.fading)
+        stream = Stream(*given, self._read, lambda row: "ahead" if row.ahead else "")
+        return explained(stream, [self._kept()], table, owner, seq, last_seq, self._clock, ends=self._lives.ends)
 
     @property
     def subscriptions(self) -> Sequence[str]:
@@ -415,27 +408,27 @@ class Engine:
             f"number, up to {self._boundary.last_seq:,}",
         )
 
-    def _note_version(self, seq: int, parsed: ParsedMessage) -> None:
-        earlier = self._current.get(parsed.object_id)
-        if earlier is not None:
-            self._ends.setdefault(earlier, seq)
-        if parsed.op == 1:
-            self._ends[seq] = seq
-        self._current[parsed.object_id] = seq
+    def _kept(self) -> Rows:
+        """The messages that are kept."""
+        block, vectors = self._vectors(self._messages_by_seq)
+        batch = batch_of(block, vectors, 0, self.space, self.window)
+        life = np.array([one.life for one in self._messages_by_seq.values()], np.int64)
+        return Rows(
+            MessageBatch(**batch._asdict() | {"seq": np.array(list(self._messages_by_seq)), "life": life}), block.ids
+        )
 
-    def _message(self, seq: int) -> Message:
-        """A message as the oracle has it."""
-        parsed = self._messages_by_seq[seq].parsed
-        schema = self.vocabulary.attributes
-        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window, schema)
+    def _read(self, seqs: Iterable[int]) -> dict[int, Row]:
+        wanted, schema = list(seqs), self.vocabulary.attributes
+        _, vectors = self._vectors(wanted)
+        terms = np.split(vectors.terms, vectors.offsets[1:-1])
+        found = zip(wanted, terms, strict=False)
+        return {seq: message_row(self._messages_by_seq[seq].parsed, ids.tolist(), schema) for seq, ids in found}
 
-    def _row(self, seq: int) -> Row:
-        return message_row(self._messages_by_seq[seq].parsed, self._vector_of(seq), self.vocabulary)
-
-    def _vector_of(self, seq: int) -> TermVector:
-        """The vector of a message that is kept, as of its batch."""
-        stored = self._messages_by_seq[seq]
-        return vector_of(stored.parsed, self.vocabulary, stored.first_id)
+    def _vectors(self, seqs: Iterable[int]) -> tuple[MessageBlock, TermColumns]:
+        """Messages that are kept, and their terms as of their batches."""
+        stored, words = [self._messages_by_seq[seq] for seq in seqs], self._admission.new_terms.words
+        block = MessageBlock.of([one.parsed for one in stored], self.vocabulary.attributes)
+        return block, words.vectors(words.cut(block.words()), [one.first_id for one in stored])
 
     def _added_table(self) -> SubscriptionTable:
         """The subscriptions since the last batch; those with new terms are parsed again, now that these have ids."""
@@ -483,8 +476,7 @@ class Engine:
         floor = self._boundary.floor
         messages = self._messages_by_seq.items()
         self._messages_by_seq = {seq: one for seq, one in messages if one.life > floor or seq in in_results}
-        self._current = {name: seq for name, seq in self._current.items() if seq in self._messages_by_seq}
-        self._ends = {seq: by for seq, by in self._ends.items() if seq in self._messages_by_seq}
+        self._lives.keep(self._messages_by_seq)
         self._sweep_at = max(_KEPT, 2 * len(self._messages_by_seq))
 
 

@@ -41,8 +41,8 @@ class Active(Protocol):
         """Take a subscription, which replaces any of its id; returns the kind of that one."""
         ...
 
-    def end(self, name: str) -> int | None:
-        """Take one out; returns its kind, None if none of this id is active."""
+    def end(self, name: str, at: int) -> int | None:
+        """Take one out before the message `at`; returns its kind, None if none of this id is active."""
         ...
 
     def __iter__(self) -> Iterator[str]:
@@ -57,11 +57,11 @@ class ActiveKinds(dict[str, int]):
 
     def put(self, one: Accepted, at: int) -> int | None:
         """See `Active`."""
-        before = self.end(one.subscription_id)
+        before = self.end(one.subscription_id, at)
         self[one.subscription_id] = one.kind
         return before
 
-    def end(self, name: str) -> int | None:
+    def end(self, name: str, at: int) -> int | None:
         """See `Active`."""
         return self.pop(name, None)
 

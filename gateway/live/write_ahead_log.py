@@ -88,7 +88,7 @@ class WriteAheadLog:
 
     Notes
     -----
-    Memory: 32 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
     """
 
     def __init__(
@@ -120,7 +120,6 @@ class WriteAheadLog:
         self._handover: Handover | None = None
         self._offsets = array("q")
         self._tags = array("L")
-        self._admitted = array("q")
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
         self._recent = _RecentBlocks()
@@ -367,11 +366,6 @@ class WriteAheadLog:
             if record.block is not None:
                 yield first, record.block
 
-    def first_id_of(self, seq: int) -> int:
-        """The lowest id of a term as of the batch of a message: later ones it does not have."""
-        assert self._admission is not None, "recover() comes first"
-        return self._admission.vocabulary.most_terms - self._admitted[bisect_right(self.ends, seq - 1)]
-
     def close(self) -> None:
         """Close the log."""
         close_handover(self.log)
@@ -391,10 +385,8 @@ class WriteAheadLog:
 
     def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:
-            assert self._admission is not None, "recover() comes first"
             self._offsets.append(offset)
             self._tags.append(int(checksum[:8] or "0", 16))
-            self._admitted.append(len(self._admission.vocabulary.admitted))
             self.ends.append(last_seq)
 
     def _read_block(self, seq: int) -> tuple[int, MessageBlock]:

@@ -1,35 +1,37 @@
 """Why a message is, or is not, in a subscription's result in a run: `skyray explain RUN SUBSCRIPTION MESSAGE`.
 
-`explain` reads the run's messages that share a keyword; `gateway.runs.match_rules`, which has the rules, judges them;
-`answer_of` puts the verdict into words, with keywords, ids and texts. Live streams use it too (`gateway.live.engine`).
+`explained` reads the messages of a stream that share a keyword, of a folder, a server or an engine, and judges them by
+the rules (`gateway.runs.match_rules`); `answer_of` puts the verdict into words, with keywords, ids and texts.
 """
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute
 
 from gateway.runs.distance import distance_km, kilometres
-from gateway.runs.match_rules import REASONS, Scene, Verdict, judge
+from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
-from gateway.runs.oracle_replay import CHUNK, MessageExtras, boundary_ends, relevant_rows
-from gateway.runs.reader import Run, Subscriber, active_at
+from gateway.runs.oracle_replay import CHUNK, boundary_ends, relevant_rows
+from gateway.runs.reader import Run, Subscriber, active_at, decay_model
 from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import MessageBatch, concatenate
+from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
 from matching.naive_filters import Instruction
-from matching.naive_rows import Message, Subscription, messages_of, subscriptions_of
+from matching.naive_rows import Extras, Message, messages_of, subscriptions_of
+from matching.space import Space
 from matching.text import Vocabulary
-from matching.window import NO_FLOOR, stream_time
+from matching.window import NO_FLOOR, Window, stream_time
+from spouts.cutting import Rows
 from spouts.manifest import is_live
-from spouts.parquet import read_columns, read_messages
+from spouts.parquet import ParquetSource, read_columns
 from spouts.quarantine import without_terms
 from spouts.subscriptions import NEVER
 
@@ -87,16 +89,118 @@ def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -
     owner = active_at(run.known([subscription_id])[subscription_id], last_seq)
     seq = find_message(run.etl, message_id)
     number = number_as_of(run, subscription_id, last_seq)
-    scene, subscription, message = _scene(run, number, seq, last_seq)
-    verdict = judge(scene, subscription, message)
-    quarantine = _quarantine_reason(run, number, seq, run.messages([seq])[seq])
-    if quarantine:
-        verdict.in_result, verdict.reason = False, quarantine
-    messages_by_seq = run.messages([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
-    kind = run.changes.kinds[subscription.kind]
-    answer = answer_of(verdict, scene, kind, run.vocabulary, owner, seq, messages_by_seq)
+    table, end = run.changes.table.take(np.array([number])), int(run.changes.end[number])
+
+    def aside(row: Row) -> str:
+        return _quarantine_reason(run, number, seq, row)
+
+    stream = Stream(run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    batches = _batches_of(run, run.kinds[int(table.kind[0])])
+    answer = explained(stream, batches, table, owner, seq, last_seq, end=None if end >= NEVER else end)
     answer["updates"] = _updates_of_pair(run, subscription_id, seq)
     return answer | ({"checkpoint": run.checkpoint} if run.checkpoint else {})
+
+
+class Stream(NamedTuple):
+    """A stream that is asked about: of a folder, of a server, or of an engine in this process.
+
+    vocabulary, kinds, window, space
+    fading : DecayParameters or None    how scores fade (`gateway.runs.reader.decay_model`); None: they do not
+    read : callable                     seqs -> messages by seq
+    aside : callable                    a message -> why it was left out (`RUN_REASONS`), "" if it was not
+    """
+
+    vocabulary: Vocabulary
+    kinds: Kinds
+    window: Window
+    space: Space
+    fading: Any
+    read: Callable[[Iterable[int]], Mapping[int, Row]]
+    aside: Callable[[Row], str]
+
+
+def explained(
+    stream: Stream,
+    batches: Iterable[Rows],
+    table: SubscriptionTable,
+    owner: Subscriber,
+    seq: int,
+    last_seq: int,
+    clock: int = NO_FLOOR,
+    end: int | None = None,
+    ends: Mapping[int, int] | None = None,
+) -> dict[str, Any]:
+    """As `explain`, of any stream, but for `updates` and `checkpoint`.
+
+    Parameters
+    ----------
+    stream : Stream
+    batches : iterable of Rows
+        The messages that may matter, in the order of seq, and the one in question before or behind them.
+    table : SubscriptionTable
+        The subscription alone.
+    owner : Subscriber
+    seq, last_seq : int
+        Of the message, and of the boundary.
+    clock : int
+        Stream time before the messages.
+    end : int, optional
+        The seq before which the subscription ended.
+    ends : mapping of int to int, optional
+        As of `Lives`; by default those of the messages.
+    """
+    subscription = next(subscriptions_of(table))
+    kind, terms = stream.kinds[subscription.kind], stream.vocabulary.idf.shape[0]
+    relevant = np.zeros(terms + 1, bool)
+    relevant[table.terms[table.terms < terms]] = True
+    parts, target, lives, through = [empty(MessageBatch)], empty(MessageBatch), Lives(), -1
+    for rows in batches:
+        messages = rows.messages
+        if not len(messages) or messages.seq[0] <= through:
+            continue
+        through = int(messages.seq[-1])
+        if messages.seq[0] <= seq <= through:
+            target = messages.take(np.flatnonzero(messages.seq == seq))
+        inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
+        clock = stream_time(inside.life, clock)
+        if rows.objects is not None:
+            for values in zip(inside.seq.tolist(), *rows.objects, strict=False):
+                lives.take(*values)
+        parts.append(inside.take(relevant_rows(inside, relevant)))
+        if through >= max(last_seq, seq):
+            break
+    floor = stream.window.floor(last_seq, clock)
+    parts = [part for part in parts if len(part)] or parts[:1]
+    found = concatenate(parts)
+    found = found.take(np.flatnonzero(found.life > floor if kind.windowed else found.seq >= subscription.at))
+    scene = Scene(
+        list(_oracle_messages(found)) if kind.standing else [],
+        last_seq,
+        floor,
+        end,
+        lives.ends if ends is None else ends,
+        stream.space.max_distance,
+        None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
+    )
+    verdict = judge(scene, subscription, next(_oracle_messages(target)))
+    texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
+    if aside := stream.aside(texts[seq]):
+        verdict.in_result, verdict.reason = False, aside
+    return answer_of(verdict, scene, kind, stream.vocabulary, owner, seq, texts)
+
+
+def _oracle_messages(messages: MessageBatch) -> Iterator[Message]:
+    times, counts = messages.event_time_us.tolist(), messages.counts.tolist()
+    return messages_of(messages, Extras(times or None, counts or None))
+
+
+def _batches_of(run: Run, kind: Kind) -> Iterator[Rows]:
+    """The messages of a run, without those that were set aside."""
+    columns = {*run.columns, *kind.columns}
+    given = {"objects": kind.needs_ended, "kind_columns": columns, "latest_us": run.latest_us}
+    with closing(ParquetSource(run.etl, run.window, run.space, **given)) as source:
+        while (rows := source.read()) is not None:
+            yield rows._replace(messages=without_terms(rows.messages, run.quarantine.messages))
 
 
 def answer_of(
@@ -192,49 +296,6 @@ def number_as_of(run: Run, subscription_id: str, last_seq: int) -> int:
         raise ConfigError(f"subscription {subscription_id}: was replaced or ended before it took effect")
     begun = [number for number in numbers if run.changes.table.at[number] <= last_seq]
     return begun[-1] if begun else numbers[0]
-
-
-def _scene(run: Run, number: int, seq: int, last_seq: int) -> tuple[Scene, Subscription, Message]:
-    """What `judge` takes: the messages of the run as of the boundary (`Scene`), the subscription, and the message."""
-    table = run.changes.table.take(np.array([number]))
-    subscription = next(subscriptions_of(table))
-    kind = run.changes.kinds[subscription.kind]
-    columns = {*run.columns, *kind.columns}
-    relevant = np.zeros(len(run.vocabulary) + 1, bool)
-    relevant[table.terms[table.terms < len(run.vocabulary)]] = True
-    parts: list[MessageBatch] = []
-    target: list[MessageBatch] = []
-    clock = NO_FLOOR
-    for batch in read_messages(run.etl, run.window, run.space, CHUNK, None, columns, run.latest_us):
-        messages = without_terms(batch.messages, run.quarantine.messages)
-        if messages.seq[0] <= seq <= messages.seq[-1]:
-            target.append(messages.take(np.array([seq - int(messages.seq[0])])))
-        inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
-        clock = stream_time(inside.life, clock)
-        rows = relevant_rows(inside, relevant)
-        if not kind.windowed:
-            rows = rows[inside.seq[rows] >= subscription.at]
-        parts.append(inside.take(rows))
-        if messages.seq[-1] >= max(last_seq, seq):
-            break
-    floor = run.window.floor(last_seq, clock)
-    found = concatenate(parts)
-    if kind.windowed:
-        found = found.take(np.flatnonzero(found.life > floor))
-    extras = MessageExtras(run.etl, [kind])
-    messages = [] if not kind.standing else list(messages_of(found, extras.of(found)))
-    message = next(messages_of(target[0], extras.of(target[0])))
-    end = int(run.changes.end[number])
-    scene = Scene(
-        messages,
-        last_seq,
-        floor,
-        None if end >= NEVER else end,
-        extras.ends(last_seq),
-        run.space.max_distance,
-        run.decay,
-    )
-    return scene, subscription, message
 
 
 def _quarantine_reason(run: Run, number: int, seq: int, row: Row) -> str:

@@ -5,7 +5,7 @@ the better messages. A test compares every verdict with the oracle.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,6 +84,33 @@ class Verdict:
     threshold: float | None = None
     rivals: list[Rival] = field(default_factory=list)
     failed: Instruction | None = None
+
+
+class Lives:
+    """Which messages have been ended, by a later version of their object or as a deletion.
+
+    Attributes
+    ----------
+    ends : dict of int to int
+        Seq of a message -> seq of the one that ended it.
+    """
+
+    def __init__(self) -> None:
+        self.ends: dict[int, int] = {}
+        self._current: dict[str, int] = {}  # object -> seq of its version
+
+    def take(self, seq: int, object_id: str, deleted: bool) -> None:
+        """Take the next message."""
+        if (earlier := self._current.get(object_id)) is not None:
+            self.ends.setdefault(earlier, seq)  # a deletion has ended it already
+        if deleted:
+            self.ends[seq] = seq
+        self._current[object_id] = seq
+
+    def keep(self, seqs: Container[int]) -> None:
+        """Forget all other messages."""
+        self.ends = {seq: by for seq, by in self.ends.items() if seq in seqs}
+        self._current = {name: seq for name, seq in self._current.items() if seq in seqs}
 
 
 #: Code -> what it means, for people.

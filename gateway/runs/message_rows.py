@@ -5,18 +5,21 @@ A long list of results or updates reads the same groups again and again: the las
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE
+from matching.attributes import ATTRIBUTE, AttributeSchema
 from matching.errors import InputError
+from matching.validate import ParsedMessage
 from spouts.columns import AHEAD, first_line
 from spouts.message_files import list_message_files, opened
 
 _COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Bytes of groups that are kept: some 800,000 messages as short as tweets.
 KEPT_BYTES = 128 * 2**20
 
@@ -124,3 +127,13 @@ def _row(row: dict[str, Any]) -> Row:
         if name.startswith(ATTRIBUTE) and value is not None
     }
     return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes)
+
+
+def message_row(parsed: ParsedMessage, terms: Iterable[int], schema: AttributeSchema) -> Row:
+    """A message with these terms."""
+    time_us = parsed.event_time_us
+    moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
+    named = zip(schema.attributes, parsed.attributes, strict=True)
+    attributes = {one.name: value for one, value in named if value is not None}
+    place = parsed.message_id, parsed.lon, parsed.lat
+    return Row(*place, moment, parsed.text, frozenset(terms), parsed.ahead, attributes)

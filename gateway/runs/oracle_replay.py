@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
+from gateway.runs.match_rules import Lives
 from gateway.runs.oracles import BulkRun, PlainRun
 from gateway.runs.reader import Run
 from matching.bulk_oracle import NEVER
@@ -20,6 +21,7 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
 from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
 from matching.naive_rows import Extras
+from matching.validate import DELETE
 from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
@@ -229,17 +231,12 @@ class MessageExtras:
 
     def ends(self, last_seq: int) -> dict[int, int]:
         """Seq of each message up to `last_seq` whose object has ended -> seq that ended it."""
-        latest: dict[str, int] = {}
-        ends: dict[int, int] = {}
+        lives = Lives()
         for seq, (name, op) in enumerate(zip(self.object_id or (), self.op or (), strict=True)):
             if seq > last_seq:
                 break
-            if name in latest:
-                ends.setdefault(latest[name], seq)  # a deletion has ended it already
-            if op == 1:
-                ends[seq] = seq
-            latest[name] = seq
-        return ends
+            lives.take(seq, name, op == DELETE)
+        return lives.ends
 
     def of(self, messages: MessageBatch) -> Extras:
         objects = ops = None

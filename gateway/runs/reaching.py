@@ -6,22 +6,23 @@ by `gateway.commands.match`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gateway.runs.match_rules import REASONS, Scene, judge
+from gateway.runs.reader import decay_model
 from matching.attributes import attribute_value
 from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.naive_rows import DecayModel, Extras, Message, messages_of, subscriptions_of
+from matching.naive_rows import Extras, Subscription, messages_of, subscriptions_of
 from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
-from matching.validate import RawMessage, message_row
+from matching.validate import ParsedMessage, RawMessage, message_row
 from matching.window import NO_FLOOR, Window
 from spouts.manifest import world_of
 from spouts.messages import MessageBlock
@@ -72,43 +73,72 @@ def reach(
     """
     vocabulary = load_vocabulary(etl)
     space = world_of(etl, world, distance=distance)
-    message, unknown = _message(text, place, attributes, vocabulary, space, kinds)
+    parsed = _message(text, place, attributes, vocabulary, space, kinds)
+    counts = vocabulary.count_terms(parsed.text)
+    ids = sorted(term for word in counts if (term := vocabulary.id_of(word)) is not None)
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
-    scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))
-    table = changes.table
-    meets = np.isin(table.terms, list(message.weights))
+    table, names = changes.table, changes.names.strings()
+    meets = np.isin(table.terms, ids)
     hits = np.concatenate([[0], np.cumsum(meets)])
     has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
-    reasons: Counter[str] = Counter()
-    reached = []
-    names = changes.names.strings()
     rows = np.flatnonzero(has_word)
-    for row, subscription in zip(rows.tolist(), subscriptions_of(table.take(rows)), strict=True):
-        # as if it were active already
-        verdict = judge(scene, subscription._replace(at=0), message)
-        if not verdict.in_result:
-            reasons[verdict.reason] += 1
-            continue
-        reached.append(
-            {
-                "subscription_id": names[row],
-                "kind": kinds[subscription.kind].name,
-                "words": [vocabulary.terms[term] for term in verdict.common],
-                "score": verdict.score,
-                "parts": verdict.parts,
-            }
-        )
+    owners = ({"subscription_id": names[row], "kind": kinds[int(table.kind[row])].name} for row in rows.tolist())
+    fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, vocabulary.collection_count, vocabulary.total_tokens)
+    candidates = zip(owners, subscriptions_of(table.take(rows)), strict=True)
+    reached, reasons = reached_by(parsed, counts, vocabulary, space, Window("count", 1), fading, candidates)
     if without_words := int((~has_word).sum()):
         reasons["no_common_word"] += without_words
     return {
-        "words": [vocabulary.terms[term] for term in message.weights],
-        "unknown": unknown,
+        "words": list(map(vocabulary.term_of, ids)),
+        "unknown": [word for word in counts if vocabulary.id_of(word) is None],
         "subscriptions": len(table),
         "reached": reached,
         "not_reached": dict(reasons.most_common()),
         "rejected": changes.rejected_by_reason,
         "first_rejected": changes.first_rejected,
     }
+
+
+def reached_by(
+    parsed: ParsedMessage,
+    counts: Mapping[str, int],
+    vocabulary: Vocabulary,
+    space: Space,
+    window: Window,
+    fading: DecayParameters,
+    candidates: Iterable[tuple[Mapping[str, Any], Subscription]],
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Which of some subscriptions a message would reach if it came now and they were active.
+
+    Parameters
+    ----------
+    parsed : ParsedMessage
+    counts : mapping of str to int
+        How often it has each word.
+    vocabulary, space, window, fading
+        Of the stream; the vocabulary may be a part that has all words of message and subscriptions.
+    candidates : iterable of (mapping, Subscription)
+        Facts of each, which are part of the answer.
+
+    Returns
+    -------
+    list of dict, Counter
+        Of each that it reaches the facts, `words`, `score` and `parts`; of the others how many by reason.
+    """
+    block = MessageBlock.of([parsed], vocabulary.attributes)
+    batch = batch_of(block, vocabulary.unit_vectors([counts]), 0, space, window)
+    message = next(messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())))
+    decay = decay_model(fading, vocabulary, range(len(vocabulary)))
+    scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, decay)
+    reached, reasons = [], Counter[str]()
+    for facts, subscription in candidates:
+        verdict = judge(scene, subscription._replace(at=0), message)
+        if verdict.in_result:
+            found = {"words": [vocabulary.term_of(term) for term in verdict.common]}
+            reached.append({**facts, **found, "score": verdict.score, "parts": verdict.parts})
+        else:
+            reasons[verdict.reason] += 1
+    return reached, reasons
 
 
 def why_not(reason: str, kinds: Kinds = KINDS) -> str:
@@ -118,20 +148,14 @@ def why_not(reason: str, kinds: Kinds = KINDS) -> str:
 
 def _message(
     text: str, place: str, attributes: Sequence[str], vocabulary: Vocabulary, space: Space, kinds: Kinds
-) -> tuple[Message, list[str]]:
-    """The message for the oracle, and its words that the vocabulary lacks."""
+) -> ParsedMessage:
     lon, _, lat = place.partition(",")
     if place.count(",") != 1:  # decimal commas are read elsewhere: "1,2,3" would be a place
         raise ConfigError(f"--at {place}: give LON,LAT in degrees, as 139.7,35.7")
     parsed = message_row(RawMessage(text=text, lon=lon, lat=lat), space)
     if isinstance(parsed, str):
         raise ConfigError(f"this message would be rejected as {parsed}: {meaning_of(parsed, kinds)}")
-    parsed = parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
-    counts = vocabulary.count_terms(parsed.text)
-    block = MessageBlock.of([parsed], vocabulary.attributes)
-    batch = batch_of(block, vocabulary.unit_vectors([counts]), 0, space, Window("count", 1))
-    extras = Extras([EPOCH_US], batch.counts.tolist())
-    return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
+    return parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
 
 
 def _values(attributes: Sequence[str], vocabulary: Vocabulary) -> tuple[float | int | str | None, ...]:
@@ -147,11 +171,3 @@ def _values(attributes: Sequence[str], vocabulary: Vocabulary) -> tuple[float | 
         return tuple(attribute_value(one.type, given.get(one.name)) for one in schema.attributes)
     except ValueError as error:
         raise ConfigError(f"--attribute {' '.join(attributes)}: {error}") from None
-
-
-def _decay(vocabulary: Vocabulary) -> DecayModel:
-    """Default decay of a run, as of the message's own time, so that its age is 0."""
-    counts = np.asarray(vocabulary.collection_count)
-    fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, counts, vocabulary.total_tokens)
-    collected: Mapping[int, int] = dict(enumerate(counts.tolist()))
-    return DecayModel(fading.log_base_per_s, SMOOTHING, collected, vocabulary.total_tokens, EPOCH_US)

@@ -427,9 +427,14 @@ class Run:
         """How scores fade, for the oracle; None if the run does not say."""
         if self.fading is None:
             return None
-        counts = dict(enumerate(np.asarray(self.vocabulary.collection_count).tolist()))
-        rates = self.fading.log_base_per_s, self.fading.smoothing
-        return DecayModel(*rates, counts, self.vocabulary.total_tokens, self.fading.epoch_us)
+        return decay_model(self.fading, self.vocabulary, range(len(self.vocabulary)))
+
+
+def decay_model(fading: Any, vocabulary: Vocabulary, terms: Iterable[int]) -> DecayModel:
+    """How scores fade, for the oracle, with the counts of these terms; `fading` as of `matching.half_life`."""
+    known = vocabulary.collection_count
+    counts = {term: int(known[term]) for term in terms if term < known.shape[0]}
+    return DecayModel(fading.log_base_per_s, fading.smoothing, counts, vocabulary.total_tokens, fading.epoch_us)
 
 
 def active_at(several: Sequence[Subscriber], as_of: int | None) -> Subscriber:

@@ -4,19 +4,21 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 `preview` answer them of folders.
 """
 
+import itertools
 import sys
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
 
 from gateway.live.admission import Admission, Refused
 from gateway.live.mapping import ColumnMapping
-from gateway.live.oracle_rows import decay_model, message_row, oracle_message
 from gateway.live.write_ahead_log import WriteAheadLog
-from gateway.runs.explaining import RIVALS, answer_of
-from gateway.runs.match_rules import Scene, judge
-from gateway.runs.message_rows import Row
+from gateway.runs.explaining import Stream, explained
+from gateway.runs.message_rows import Row, message_row
+from gateway.runs.reaching import reached_by
 from gateway.runs.reader import subscriber
 from gateway.serve.registry import Registered, Registry
 from gateway.serve.word_index import WordIndex
@@ -25,13 +27,15 @@ from gateway.subscriptions.preview import preview_of
 from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kinds import KINDS
-from matching.naive_rows import Message, Subscription, subscriptions_of
+from matching.model import MessageBatch, concatenate, empty
+from matching.naive_rows import Subscription, subscriptions_of
 from matching.reasons import explain as meaning_of
-from matching.text import LATE_DOCUMENT_FREQUENCY, TermVector, Vocabulary, inverse_document_frequency
+from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
-from spouts.messages import MessageBlock
-from spouts.parsed import batch_of, block_of, counts_of, parse_message, vector_of
+from matching.words.message_words import weigh
+from spouts.cutting import Rows
+from spouts.parsed import block_of, counts_of, parse_message, rows_of
 from topology.settings import LiveConfig
 from topology.wiring import fading_of
 
@@ -39,18 +43,10 @@ from topology.wiring import fading_of
 LAST_MATCHES = 100
 #: Messages that are read for an answer at most, those of a preview, and subscriptions that are judged for one.
 MOST_READ, PREVIEWED, MOST_JUDGED = 200_000, 20_000, 20_000
-#: Bytes of the texts that a preview keeps; their words may take ten times as many.
-PREVIEWED_BYTES = 16 << 20
+#: Bytes of the columns of messages that a preview reads; a batch may exceed it.
+PREVIEWED_BYTES = 16 * 2**20
 
 Share = Callable[[], None]
-
-
-class _Read(NamedTuple):
-    """A message of the log, with its vector as of its batch."""
-
-    seq: int
-    parsed: ParsedMessage
-    vector: TermVector
 
 
 class Asking:
@@ -122,44 +118,24 @@ class Asking:
             If more than `MOST_READ` messages would have to be read (`too_far_back`).
         """
         parsed = self._parsed(one)
-        kind, space, window = KINDS[parsed.kind], self._admission.space, self._admission.window
-        subscription = next(subscriptions_of(build_table([parsed], [one.number], [one.at])))
-        floor = window.floor(last_seq, self._stream_time(last_seq)) if last_seq >= 0 else NO_FLOOR
+        kind, window = KINDS[parsed.kind], self._admission.window
+        clock = self._stream_time(last_seq) if last_seq >= 0 else NO_FLOOR
         first = last_seq + 1
         if kind.standing:
-            first = self._first_alive(floor) if kind.windowed else one.at
+            first = self._first_alive(window.floor(last_seq, clock)) if kind.windowed else one.at
         if last_seq - first > MOST_READ:
             raise InputError(
                 "too_far_back",
                 f"{last_seq - first:,} messages have come since this subscription, and {MOST_READ:,} are read at most; "
                 "end the server, and use `skyray explain` on its folder",
             )
-        there: list[_Read] = []
-        ends: dict[int, int] = {}
-        current: dict[str, int] = {}
-        for read in self._messages(first, last_seq, share):
-            earlier = current.get(read.parsed.object_id)
-            if earlier is not None:
-                ends.setdefault(earlier, read.seq)
-            if read.parsed.op == 1:
-                ends[read.seq] = read.seq
-            current[read.parsed.object_id] = read.seq
-            if not subscription.weights.keys().isdisjoint(read.vector.terms.tolist()):
-                there.append(read)
-        target = next(self._messages(seq, seq))
-        messages = [oracle_message(read.parsed, read.vector, read.seq, space, window, self._schema) for read in there]
-        if kind.windowed:
-            messages = [message for message in messages if message.life > floor]
-        decay = decay_model(self._fading, self._vocabulary, subscription.weights)
-        scene = Scene(messages, last_seq, floor, None, ends, space.max_distance, decay)
-        message = oracle_message(target.parsed, target.vector, seq, space, window, self._schema)
-        verdict = judge(scene, subscription, message)
-        if target.parsed.ahead:
-            verdict.in_result, verdict.reason = False, "ahead"
-        wanted = {rival.seq for rival in verdict.rivals[:RIVALS]}
-        texts = {read.seq: self._row(read) for read in (*there, target) if read.seq in wanted or read.seq == seq}
+        given = (self._vocabulary, KINDS, window, self._admission.space, self._fading)
+        stream = Stream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
+        own, others = self._batches(seq, seq), self._batches(first, last_seq, share)
+        batches = itertools.chain(own, others) if seq < first else itertools.chain(others, own)
+        table = build_table([parsed], [one.number], [one.at])
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
-        return answer_of(verdict, scene, kind, self._vocabulary, owner, seq, texts)
+        return explained(stream, batches, table, owner, seq, last_seq, clock)
 
     def match(self, data: bytes, most: int, owner: str | None = None, share: Share = lambda: None) -> dict[str, Any]:
         """Which active subscriptions a message would reach if it came now.
@@ -193,20 +169,20 @@ class Asking:
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns["keywords"]))])
-        space, window = self._admission.space, self._admission.window
-        message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, self._schema)
-        reached, reasons = [], Counter[str]()
-        for one in judged:
-            share()
-            row = subscription_row(one.columns, words, space, KINDS)
-            assert isinstance(row, ParsedSubscription), "it was accepted"
-            verdict = judge(self._alone(message, row, words), _subscription(row), message)
-            if verdict.in_result:
-                found = [words.term_of(term) for term in verdict.common]
-                kind = {"subscription_id": one.subscription_id, "kind": one.kind}
-                reached.append({**kind, "words": found, "score": verdict.score})
-            else:
-                reasons[verdict.reason] += 1
+        space, fading = self._admission.space, self._fading
+
+        def subscriptions() -> Iterator[tuple[dict[str, str], Subscription]]:
+            for one in judged:
+                share()
+                row = subscription_row(one.columns, words, space, KINDS)
+                assert isinstance(row, ParsedSubscription), "it was accepted"
+                facts = {"subscription_id": one.subscription_id, "kind": one.kind}
+                yield facts, next(subscriptions_of(build_table([row], [0], [0])))
+
+        given = (parsed, counts, words, space, self._admission.window, fading)
+        reached, reasons = reached_by(*given, subscriptions())
+        for row in reached:
+            del row["parts"]
         if others := active - len(candidates):
             reasons["no_common_word"] += max(0, others)
         return {
@@ -220,9 +196,7 @@ class Asking:
         }
 
     def preview(self, columns: Mapping[str, Any], shown: int, share: Share = lambda: None) -> dict[str, Any]:
-        """What a subscription would have matched among the last messages; `share` as of `explain`.
-
-        The newest are read, at most `PREVIEWED` of them, whose texts have at most `PREVIEWED_BYTES`.
+        """What a subscription would have matched among the last `PREVIEWED` messages; `share` as of `explain`.
 
         Returns
         -------
@@ -234,26 +208,20 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        reads, size_bytes = deque[_Read](), 0
-        for read in self._messages(max(0, self._wal.next_seq - PREVIEWED), self._wal.next_seq - 1, share):
-            reads.append(read)
-            size_bytes += sys.getsizeof(read.parsed.text)
-            while size_bytes > PREVIEWED_BYTES:
-                size_bytes -= sys.getsizeof(reads.popleft().parsed.text)
-        texts = []
-        for read in reads:
-            share()
-            texts.append(counts_of(read.parsed, self._vocabulary))
-        named = {"subscription_id": "preview", **columns}
-        keywords = [word for name in ("keywords", "not_keywords") for word in self._terms(named.get(name))]
-        words = self._words([*(term for text in texts for term in text), *keywords])
-        parsed = subscription_row(named, words, self._admission.space, KINDS)
+        first, named = max(0, self._wal.next_seq - PREVIEWED), {"subscription_id": "preview", **columns}
+        parsed = subscription_row(named, self._vocabulary, self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
-        block = MessageBlock.of([read.parsed for read in reads], self._schema)
-        batch = batch_of(block, words.unit_vectors(texts), 0, self._admission.space, self._admission.window)
-        past = Past.of(batch, batch.event_time_us, len(words))
-        return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
+        batches, size_bytes = deque[MessageBatch](), 0
+        for rows in self._batches(first, self._wal.next_seq - 1, share):
+            batches.append(rows.messages)
+            size_bytes += _size_bytes(rows.messages)
+            while size_bytes > PREVIEWED_BYTES and len(batches) > 1:
+                size_bytes -= _size_bytes(batches.popleft())
+        messages = concatenate(list(batches) or [empty(MessageBatch)])
+        messages = messages.take(np.flatnonzero(messages.seq >= first))
+        past = Past.of(messages, messages.event_time_us)
+        return preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown) | {"read": len(messages)}
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The keywords of a subscription that a text has."""
@@ -280,26 +248,26 @@ class Asking:
             raise InputError(parsed, meaning_of(parsed, KINDS))
         return parsed
 
-    def _alone(self, message: Message, row: ParsedSubscription, words: Vocabulary) -> Scene:
-        """The message, and nothing beside it."""
-        decay = decay_model(self._fading, words, row.terms)
-        return Scene([message], 0, NO_FLOOR, None, {}, self._admission.space.max_distance, decay)
-
-    def _messages(self, first: int, last: int, share: Share = lambda: None) -> Iterator[_Read]:
-        """Logged messages from one seq to another, clock marks among them."""
-        if last < first:
-            return
-        for at, record in self._wal.records_from(first):
+    def _batches(self, first: int, last: int, share: Share = lambda: None) -> Iterator[Rows]:
+        """The logged batches with the messages from one seq to another, clock marks among them."""
+        space, window = self._admission.space, self._admission.window
+        for at, record in self._wal.records_from(first) if first <= last else ():
             if at > last:
                 return
-            if not record.messages:
-                continue
-            first_id = self._wal.first_id_of(at)
-            block, _ = block_of(record, at, self._admission.space, self._wal.log)
-            for seq in range(max(first, at), min(last + 1, at + len(block))):
-                share()
-                one = block.message(seq - at)
-                yield _Read(seq, one, vector_of(one, self._vocabulary, first_id))
+            share()
+            if record.messages:
+                block, terms = block_of(record, at, space, self._wal.log)
+                yield rows_of(block, weigh(terms, self._vocabulary.idf), at, space, window)
+
+    def _rows(self, seqs: Iterable[int]) -> dict[int, Row]:
+        """Logged messages, as answers show them."""
+        found, schema = {}, self._vocabulary.attributes
+        for seq in seqs:
+            at, record = next(self._wal.records_from(seq))
+            block, terms = block_of(record, at, self._admission.space, self._wal.log)
+            ids = terms.ids[terms.offsets[seq - at] : terms.offsets[seq - at + 1]]
+            found[seq] = message_row(block.message(seq - at), ids[ids >= 0].tolist(), schema)
+        return found
 
     def _stream_time(self, last_seq: int) -> int:
         """Stream time after the batch of a message."""
@@ -339,25 +307,10 @@ class Asking:
         texts = [keywords] if isinstance(keywords, str) else keywords if isinstance(keywords, list) else []
         return self._vocabulary.keyword_terms([one for one in texts if isinstance(one, str)])
 
-    def _row(self, read: _Read) -> Row:
-        return message_row(read.parsed, read.vector, self._vocabulary)
-
     @property
     def _schema(self) -> Any:
         return self._vocabulary.attributes
 
 
-class _Texts:
-    """Messages that were read, by their places."""
-
-    def __init__(self, asking: Asking, reads: Sequence[_Read]):
-        self._asking = asking
-        self._reads = reads
-
-    def read(self, seqs: Iterable[int]) -> dict[int, Row]:
-        return {place: self._asking._row(self._reads[place]) for place in seqs}
-
-
-def _subscription(row: ParsedSubscription) -> Subscription:
-    """As if it were active already."""
-    return next(subscriptions_of(build_table([row], [0], [0])))
+def _size_bytes(messages: MessageBatch) -> int:
+    return sum(column.nbytes for column in messages if isinstance(column, np.ndarray))

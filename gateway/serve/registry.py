@@ -18,6 +18,7 @@ from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.validate import decode_object
+from spouts.changes import NEVER
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
@@ -35,6 +36,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
     expires_us : int or None    microseconds since 1970
     owner : str             "" for none
     box : tuple of float    around its shape: west, south, east, north in degrees; east may be above 180
+    earlier_at : int        `at` of the subscription that it replaced; its own if the id was not there before
     """
 
     number: int
@@ -45,6 +47,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
     expires_us: int | None
     owner: str
     box: tuple[float, float, float, float]
+    earlier_at: int = 0
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -60,10 +63,12 @@ class Registered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(NamedTuple):
-    """What stays of a subscription that has ended."""
+    """What stays of a subscription that has ended: `at` and `end` are the seqs before which it began and ended."""
 
     kind: str
     owner: str
+    at: int = 0
+    end: int = NEVER
 
 
 class Registry:
@@ -99,7 +104,8 @@ class Registry:
         if one.expires_at is not None and (expires_us := expiry_us(one.expires_at)) is not None:
             heapq.heappush(self._expiries, (expires_us, number))
         kind = self._kinds[one.kind].name
-        made = Registered(number, name, kind, one.line, at, expires_us, owner, one.box)
+        earlier_at = at if last is None else last.at
+        made = Registered(number, name, kind, one.line, at, expires_us, owner, one.box, earlier_at)
         self.last[name] = self._active[number] = made
         if owner:
             self.owned[owner] += 1
@@ -110,11 +116,12 @@ class Registry:
         """The kinds that ids had last."""
         return {one.kind for one in self.last.values()}
 
-    def end(self, name: str) -> int | None:
+    def end(self, name: str, at: int) -> int | None:
         """See `gateway.live.logged_changes.Active`."""
-        one = self._without(self.last.get(name))
-        if one is not None:
-            self.last[name] = Ended(self._kinds[one].name, self.owner_of(name))
+        last = self.last.get(name)
+        one = self._without(last)
+        if one is not None and last is not None:
+            self.last[name] = Ended(self._kinds[one].name, last.owner, last.at, at)
         return one
 
     def get(self, name: str) -> Registered | None:

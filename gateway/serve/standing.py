@@ -4,6 +4,7 @@ Their updates are read newest first (`gateway.serve.update_log`), for a group at
 more: it has `k` messages, or what is left is before the subscription began, or before its window.
 """
 
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from gateway.serve.asking import LAST_MATCHES, Asking
 from gateway.serve.gaps import lost_events
 from gateway.serve.hub import Hub
 from gateway.serve.questions import Turn
-from gateway.serve.registry import Registered, Registry
+from gateway.serve.registry import Ended, Registered, Registry
 from gateway.serve.released import LookUp
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Position
@@ -98,11 +99,9 @@ def _read(
     def lost(position: Position, boundary: int) -> None:
         gaps.append({"gap": lost_events(position, boundary)})
 
-    # of one that begins later the result is that of the subscription it replaces
-    begun = (one for name in standing if (one := registry.get(name)) is not None and one.at <= until.boundary)
-    needs = {one.subscription_id: asking.needs(one, until.boundary) for one in begun}
-    since = min(needs[name][0] if name in needs else 0 for name in standing)
-    wanted = set(standing)
+    needs = {name: _needs(registry.last.get(name), asking, log.through(until), until.boundary) for name in standing}
+    wanted = {name for name, (first, _) in needs.items() if first <= until.boundary}
+    since = min((needs[name][0] for name in wanted), default=NEVER)
     for released, rows in log.newest_first(until, since, wanted, lost):
         for last in range(len(rows), 0, -_ROWS):
             for row in reversed(released.facts(rows[max(0, last - _ROWS) : last])):
@@ -110,12 +109,22 @@ def _read(
                 standing[row["subscription_id"]].take(row)
             share()
         begins = int(released.boundary[0])
-        for name in wanted & needs.keys():
+        for name in list(wanted):
             needed, most = needs[name]
             if begins < needed or max(len(standing[name].inside), len(standing[name].matches)) >= most:
                 wanted.discard(name)
         if not wanted:
             return
+
+
+def _needs(last: Registered | Ended | None, asking: Asking, through: int, boundary: int) -> tuple[int, int]:
+    """As `Asking.needs`, of what an id has had last; of one that has ended by the message `through` nothing."""
+    if isinstance(last, Registered) and last.at <= boundary:
+        return asking.needs(last, boundary)
+    if isinstance(last, Ended) and last.end <= through:
+        return NEVER, 0
+    # of one that begins later the result is that of the subscription it replaces
+    return 0 if last is None else last.at if isinstance(last, Ended) else last.earlier_at, sys.maxsize
 
 
 def _results(

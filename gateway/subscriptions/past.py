@@ -20,7 +20,7 @@ from matching.filter_programs import (
 )
 from matching.filters import filters_of, passing
 from matching.kind_table import Kind
-from matching.model import UNKNOWN_TERM, Float64, Int64, MessageBatch, empty
+from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, MessageBatch, empty
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
@@ -33,28 +33,27 @@ _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))
 
 
 class Past(NamedTuple):
-    """Messages of a folder.
+    """Messages of a folder, or of a log.
 
-    offsets, rows : int64[terms + 1], int64[nnz]    rows[offsets[t]:offsets[t + 1]] are the messages with term t
-    messages : MessageBatch                         without weights
-    times_us : int64[n]                             `NO_FLOOR` where a message has none
-    days : float or None                            time span in days; None without times
+    terms, rows : int32[nnz], int64[nnz]    terms ascending, and which message has each
+    messages : MessageBatch                 without weights
+    times_us : int64[n]                     `NO_FLOOR` where a message has none
+    days : float or None                    time span in days; None without times
     """
 
-    offsets: Int64
+    terms: Int32
     rows: Int64
     messages: MessageBatch
     times_us: Int64
     days: float | None
 
     @classmethod
-    def of(cls, messages: MessageBatch, times_us: Int64, terms: int) -> "Past":
-        """Index messages over this many terms. O(terms of messages, sorted)."""
+    def of(cls, messages: MessageBatch, times_us: Int64) -> "Past":
+        """Index messages by term. O(terms of messages, sorted)."""
         order = np.argsort(messages.terms, kind="stable")
         rows = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))[order]
-        offsets = np.searchsorted(messages.terms[order], np.arange(terms + 1))
         span = span_us(times_us[times_us != NO_FLOOR])
-        return cls(offsets, rows, messages, times_us, span / US_PER_DAY if span else None)
+        return cls(messages.terms[order], rows, messages, times_us, span / US_PER_DAY if span else None)
 
 
 class Tested(NamedTuple):
@@ -95,13 +94,13 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     columns: Any = empty(MessageBatch)._asdict() | box | {"term_offsets": term_offsets, "terms": terms}
     columns["seq"] = np.arange(box["west"].shape[0])
     columns |= {"keys": np.concatenate(keys)} if keys else {}
-    return Past.of(MessageBatch(**columns), np.concatenate([np.zeros(0, np.int64), *times]), len(vocabulary))
+    return Past.of(MessageBatch(**columns), np.concatenate([np.zeros(0, np.int64), *times]))
 
 
 def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past) -> Tested:
     """Test a subscription's conditions one by one. O(messages that share a keyword, for each condition)."""
     terms = [term for term in parsed.terms if term != UNKNOWN_TERM]
-    lists = [past.rows[past.offsets[term] : past.offsets[term + 1]] for term in terms]
+    lists = [past.rows[slice(*np.searchsorted(past.terms, [term, term + 1]))] for term in terms]
     rows, count = np.unique(np.concatenate([past.rows[:0], *lists]), return_counts=True)
     needed = len(parsed.words) if parsed.needs == ALL_KEYWORDS else parsed.needs
     parts = {"keywords" if parsed.needs == ALL_KEYWORDS else "match": count >= needed}

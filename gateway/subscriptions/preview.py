@@ -5,9 +5,9 @@ leaves out most.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,6 @@ from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
 
 _DAYS = {"day": 1, "week": 7}
-
-
-class Texts(Protocol):
-    """Messages by their rows in `Past`; `MessageRows` is one."""
-
-    def read(self, seqs: Iterable[int]) -> Mapping[int, Row]: ...
 
 
 def preview_subscriptions(
@@ -75,7 +69,7 @@ def preview_subscriptions(
     Holds the folder's terms; some ns for each message of each keyword, and condition.
     """
     vocabulary = load_vocabulary(etl)
-    space, past, texts = world_of(etl, world, distance=distance), read_past(etl, vocabulary), MessageRows(etl)
+    space, past, read = world_of(etl, world, distance=distance), read_past(etl, vocabulary), MessageRows(etl).read
     for path in paths:
         for line, row in read_rows(path):
             if not isinstance(row, str) and row.get("unsubscribe") is not None:
@@ -88,13 +82,21 @@ def preview_subscriptions(
                 what = meaning_of(parsed.reason, kinds, parsed.detail)
                 yield place | {"subscription_id": name, "reason": parsed.reason, "what": what}
             else:
-                yield place | preview_of(parsed, kinds, vocabulary, past, texts, shown)
+                yield place | preview_of(parsed, kinds, vocabulary, past, read, shown)
 
 
 def preview_of(
-    parsed: ParsedSubscription, kinds: Kinds, vocabulary: Vocabulary, past: Past, texts: Texts, shown: int
+    parsed: ParsedSubscription,
+    kinds: Kinds,
+    vocabulary: Vocabulary,
+    past: Past,
+    read: Callable[[Iterable[int]], Mapping[int, Row]],
+    shown: int,
 ) -> dict[str, Any]:
-    """The preview of one subscription, as `preview_subscriptions` yields it, without file and line."""
+    """The preview of one subscription, as `preview_subscriptions` yields it, without file and line.
+
+    `read` gives messages by seq.
+    """
     kind = kinds[parsed.kind]
     outcome = tested(parsed, kind, vocabulary, past)
     rows = outcome.rows[outcome.matched]
@@ -110,8 +112,8 @@ def preview_of(
     recent = {
         name: None if last is None else int((times > last - days * US_PER_DAY).sum()) for name, days in _DAYS.items()
     }
-    newest = rows[np.lexsort((rows, times))][::-1][:shown].tolist()
-    found = texts.read(newest)
+    newest = past.messages.seq[rows[np.lexsort((rows, times))][::-1][:shown]].tolist()
+    found = read(newest)
     return {
         "subscription_id": parsed.subscription_id,
         "kind": kind.name,

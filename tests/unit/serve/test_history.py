@@ -426,6 +426,14 @@ def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_pat
         read.clear()
         asyncio.run(results("s4", log.head))
         assert len(read) >= (20 if parts else 90), "one to which nothing comes any more is read far back"
+        read.clear()
+        registry.last["s4"] = Ended("knn", "", 0, 999)
+        assert asyncio.run(results("s4", log.head)) == [] and not read, "of one that has ended nothing is left"
+        registry.last["s4"] = Ended("knn", "", 985, 1_001)
+        assert asyncio.run(results("s4", log.head)) == [] and len(read) < 5, "it ends at a later boundary"
+        read.clear()
+        registry.last["new"] = Registered(1, "new", "knn", b"{}", 1_000, None, "", box, 1_000)
+        assert asyncio.run(results("new", log.head))[0]["results"] == [] and not read, "it begins at a later boundary"
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -285,12 +285,13 @@ def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):
     assert asked[-1] == feeds.MOST_READ and [one.origin.offset for one in taken] == list(range(sum(asked)))
 
 
-def test_preview_keeps_the_newest_messages_whose_texts_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "PREVIEWED_BYTES", 5 * LONG)
+def test_preview_keeps_the_newest_messages_whose_columns_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "PREVIEWED_BYTES", 65_000)  # 1,001 terms take 12 bytes each
+    words = " ".join(f"w{number}" for number in range(1_000))
     wanted = {"kind": "boolean", "keywords": "tea", "region": [-10, -10, 10, 10]}
     with door_of(tmp_path / "out") as (_, _, port):
         for place in range(9):
-            message = {"id": f"m{place}", "text": "tea " + "x" * (LONG - 100), "lon": 1, "lat": 2}
+            message = {"id": f"m{place}", "text": f"tea {words}", "lon": 1, "lat": 2}
             assert call(port, "POST", "/v1/messages", message).json["status"] == "accepted"
         found = call(port, "POST", "/v1/preview?limit=9", wanted).json
     assert (found["read"], found["messages"]) == (5, 5)

@@ -28,7 +28,7 @@ def test_having_finds_the_active_subscriptions_with_a_word(monkeypatch, together
         for _ in range(int(rng.integers(1, 12))):
             name = f"s{rng.integers(25)}"
             if rng.random() < 0.45:
-                registry.end(name)
+                registry.end(name, 0)
             else:
                 chosen = rng.choice(WORDS, int(rng.integers(1, 3))).tolist()
                 keywords = chosen[0] if rng.random() < 0.5 else chosen
