@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bolts.names import flat_names
+from bolts.payloads import NO_NAMES
 from bolts.shares import Ids
 from matching.errors import DeliveryError
 from matching.model import Float64, Int8, Int32, Int64, Names, UpdateBatch, concatenate
@@ -128,7 +130,7 @@ class UpdatePublisher:
         updates, self._waiting, self._through = self._waiting, [], through
         whole = concatenate(updates) if updates else _NOTHING
         numbers, who = np.unique(whole.number, return_inverse=True)
-        names = Names.of(subscriptions.names(numbers).to_pylist())
+        names = flat_names(subscriptions.names(numbers)) if numbers.shape[0] else NO_NAMES
         published = PublishedUpdates(
             self._incarnation,
             through,

@@ -25,6 +25,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.pipe import OpenBatch
@@ -33,6 +35,7 @@ from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.fields import Refusal
+from matching.model import Int64, Names, take_ragged
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
@@ -374,13 +377,16 @@ class WriteAheadLog:
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
-        found, first, block = {}, 0, None
-        for seq in seqs:
-            if block is None or not first <= seq < first + len(block):
-                first, block = self._block_of(seq)
-            row = seq - first
-            place = float(block.lon[row]), float(block.lat[row])
-            found[seq] = MessageText(block.ids.string(row), block.texts.string(row), *place)
+        found: dict[int, MessageText] = {}
+        wanted = np.array(seqs, np.int64)
+        while wanted.shape[0]:
+            first, block = self._block_of(int(wanted[0]))
+            here = (wanted >= first) & (wanted < first + len(block))
+            rows = wanted[here] - first
+            ids, texts = (_some(column, rows) for column in (block.ids, block.texts))
+            places = block.lon[rows].tolist(), block.lat[rows].tolist()
+            found.update(zip(wanted[here].tolist(), map(MessageText, ids, texts, *places), strict=True))
+            wanted = wanted[~here]
         return found
 
     def message(self, seq: int) -> ParsedMessage:
@@ -452,6 +458,12 @@ class WriteAheadLog:
                     raise CheckpointError(f"{self.log}: message {seq:,} is missing")
                 self._read_last = batch, record.block
             return self.ends[batch - 1] + 1 if batch else 0, self._read_last[1]
+
+
+def _some(names: Names, rows: Int64) -> list[str]:
+    """The strings of some rows."""
+    offsets, picked = take_ragged(names.offsets, rows)
+    return Names(offsets, names.data[picked]).strings()
 
 
 class _RecentBlocks:

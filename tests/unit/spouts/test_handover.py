@@ -209,3 +209,14 @@ def test_changes_of_records_that_were_passed_over_are_dropped():
     for offset in (0, 10, 20):
         waiting.put(offset, offset, 10)
     assert waiting.take(15) is None and waiting.size_bytes == 10 and waiting.take(20) == 20
+
+
+def test_texts_that_are_looked_up_together_are_those_of_the_messages(stream):
+    marks = set(stream.journal.marks)
+    seqs = [seq for seq in range(stream.journal.next_seq) if seq not in marks]
+    for some in (seqs, seqs[::-3], [seqs[-1], seqs[0], seqs[-1]], []):
+        found = stream.journal.look_up(some)
+        assert set(found) == set(some)
+        for seq, text in found.items():
+            one = stream.journal.message(seq)
+            assert text == (one.message_id, one.text, one.lon, one.lat)
