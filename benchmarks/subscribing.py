@@ -141,7 +141,7 @@ def _rows(rng: np.random.Generator, kinds: Sequence[str], count: int) -> list[Ro
     rows = []
     for at in range(count):
         kind, x, y = kinds[at % len(kinds)], round(float(lon[at]), 5), round(float(lat[at]), 5)
-        row = {"subscription_id": f"subscription-{at}", "kind": kind, "keywords": words[3 * at :][: lengths[at]]}
+        row = {"subscription_id": f"subscription-{at}", "kind": kind, "keywords": words[3 * at : 3 * at + lengths[at]]}
         if kind in ("boolean", "skyline"):
             row["region"] = [x, y, round(x + float(side[at]), 5), round(y + float(side[at]), 5)]
         else:

@@ -61,7 +61,7 @@ class _Turn:
                     pipe.take_all(some)
                     pipe.close_batch()
                     self.door_s += process_time() - begun if first >= len(lines) // 2 else 0.0
-                    taken = handover.take(offset)
+                    taken = handover.batches.take(offset)
                     if taken is not None:
                         self.handed.append(taken.rows)
                         offset = taken.end

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bolts.names import flat_names
+from bolts.payloads import NO_NAMES
 from bolts.shares import Ids
 from matching.errors import DeliveryError
 from matching.model import Float64, Int8, Int32, Int64, Names, UpdateBatch, concatenate
@@ -130,7 +132,7 @@ class UpdatePublisher:
         numbers, who = whole.number, np.zeros(len(whole), np.int64)
         if len(whole) > 1:  # a small batch mostly has one
             numbers, who = np.unique(numbers, return_inverse=True)
-        names = subscriptions.packed(numbers)
+        names = flat_names(subscriptions.names(numbers)) if numbers.shape[0] else NO_NAMES
         published = PublishedUpdates(
             self._incarnation,
             through,

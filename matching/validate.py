@@ -14,6 +14,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -157,6 +158,9 @@ class ParsedSubscription(NamedTuple):
     def can_match(self) -> bool:
         """Whether messages may have as many of its keywords as it needs."""
         return self.needs <= len(self.terms) and self.terms[-1] != UNKNOWN_TERM
+
+
+_FIELDS = ParsedSubscription._fields
 
 
 class MessageDecoder:
@@ -550,32 +554,30 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
     -----
     O(rows + terms).
     """
+    rows: Any = ParsedSubscription._make(zip(*parsed, strict=True) if parsed else repeat((), len(_FIELDS)))
     offsets = np.zeros(len(parsed) + 1, np.int64)
-    np.cumsum([len(row.terms) for row in parsed], out=offsets[1:])
-    terms = np.array([term for row in parsed for term in row.terms], TERM)
-    raw = np.array([idf for row in parsed for idf in row.idf], np.float64)
-    filter_offsets, filter_words = joined_programs([row.filter for row in parsed])
+    np.cumsum(list(map(len, rows.terms)), out=offsets[1:])
+    terms, raw = (list(chain.from_iterable(column)) for column in (rows.terms, rows.idf))
+    filter_offsets, filter_words = joined_programs(rows.filter)
     nowhere = (math.nan, math.nan, math.nan)
-    vector, radius_m = NO_VECTORS, NO_RADII
-    if any(row.vector for row in parsed):
-        vector = np.array([row.vector or nowhere for row in parsed], np.float64)
-    if not all(math.isnan(row.radius_m) for row in parsed):
-        radius_m = np.array([row.radius_m for row in parsed], np.float64)
+    vector, radius_m = NO_VECTORS, np.array(rows.radius_m, np.float64)
+    if any(rows.vector):
+        vector = np.array([one or nowhere for one in rows.vector], np.float64)
     return SubscriptionTable(
         number=np.array(numbers, np.int64),
-        kind=np.array([row.kind for row in parsed], np.int8),
+        kind=np.array(rows.kind, np.int8),
         at=np.array(ats, np.int64),
-        x=np.array([row.x for row in parsed], np.float64),
-        y=np.array([row.y for row in parsed], np.float64),
-        region=np.array([row.region for row in parsed], np.float64).reshape(len(parsed), 4),
-        match=np.array([row.match for row in parsed], np.int8),
-        k=np.array([row.k for row in parsed], np.int32),
-        alpha=np.array([row.alpha for row in parsed], np.float64),
+        x=np.array(rows.x, np.float64),
+        y=np.array(rows.y, np.float64),
+        region=np.array(list(chain.from_iterable(rows.region)), np.float64).reshape(len(parsed), 4),
+        match=np.array(rows.match, np.int8),
+        k=np.array(rows.k, np.int32),
+        alpha=np.array(rows.alpha, np.float64),
         term_offsets=offsets,
-        terms=terms,
-        weights=unit_weights(raw, offsets),
+        terms=np.array(terms, TERM),
+        weights=unit_weights(np.array(raw, np.float64), offsets),
         filter_offsets=filter_offsets,
         filter_words=filter_words,
         vector=vector,
-        radius_m=radius_m,
+        radius_m=NO_RADII if np.isnan(radius_m).all() else radius_m,
     )

@@ -1,24 +1,22 @@
 """What goes from the write-ahead log of a live stream to its spouts without being read again.
 
-The process that logs a batch has its columns already, and has checked its subscriptions. Where the spouts run in the
-same process, they take the batch from here by its place in the log, and a subscription by its line; what is not here
-they read from the log: on Ray, after a restart or a rollback, and what was dropped because a spout was late. Both ways
-give the same.
+The process that logs a record has its messages and changes in columns already. Where the spouts run in the same
+process, they take these from here by the place of the record in the log; what is not here they read from the log: on
+Ray, after a restart or a rollback, and what was dropped because a spout was late. Both ways give the same.
 """
 
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from matching.validate import ParsedSubscription
+from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
 
-#: Bytes of batches that wait for the spout, and of subscriptions; the oldest are dropped beyond.
+#: Bytes of batches that wait for the spout, and of changes; the oldest are dropped beyond.
 MOST_BYTES, MOST_CHANGES_BYTES = 64 << 20, 256 << 20
-#: What a checked subscription takes beside its line, about.
-_CHECKED_BYTES = 1_500
+
+_T = TypeVar("_T")
 
 
 class Handed(NamedTuple):
@@ -34,89 +32,76 @@ class Handed(NamedTuple):
     end: int
 
 
-class Handover:
-    """Batches of one log by the offset of their record; for two threads.
+class ByOffset(Generic[_T]):
+    """What is handed over, by the offset of its record; for two threads.
 
-    Attributes
+    Parameters
     ----------
-    came : threading.Event
-        Set with each record that is in the log; the spout clears it before it looks.
-    taken : int
-        How many batches the spout took.
-    size_bytes : int
-        Of the arrays of the batches that wait.
-    changes : HandedChanges
-    """
-
-    def __init__(self) -> None:
-        self.came = threading.Event()
-        self.taken = self.size_bytes = 0
-        self._waiting: dict[int, tuple[Handed, int]] = {}  # with its bytes, by ascending offset
-        self._lock = threading.Lock()
-        self.changes = HandedChanges()
-
-    def put(self, offset: int, handed: Handed | None) -> None:
-        """Leave a batch whose record is in the log, behind those before it; None: the spout is to read the record."""
-        if handed is not None:
-            size_bytes = _size_of(handed)
-            with self._lock:
-                self._waiting[offset] = handed, size_bytes
-                self.size_bytes += size_bytes
-                while self.size_bytes > MOST_BYTES:
-                    self._drop(next(iter(self._waiting)))
-        self.came.set()
-
-    def take(self, offset: int) -> Handed | None:
-        """The batch of the record at an offset, None if it is not here. Drops the batches before it."""
-        with self._lock:
-            for passed in [each for each in self._waiting if each < offset]:
-                self._drop(passed)
-            if offset not in self._waiting:
-                return None
-            self.taken += 1
-            return self._drop(offset)
-
-    def _drop(self, offset: int) -> Handed:
-        handed, size_bytes = self._waiting.pop(offset)
-        self.size_bytes -= size_bytes
-        return handed
-
-
-class HandedChanges:
-    """Checked subscriptions by their line, which says all of them but the ids of words; for two threads.
+    most_bytes : int
+        Beyond them the oldest are dropped.
 
     Attributes
     ----------
     taken : int
         How many the spout took.
     size_bytes : int
-        Of those that wait, about.
+        Of those that wait.
+    """
+
+    def __init__(self, most_bytes: int):
+        self.most_bytes = most_bytes
+        self.taken = self.size_bytes = 0
+        self._waiting: dict[int, tuple[_T, int]] = {}  # with its bytes, by ascending offset
+        self._lock = threading.Lock()
+
+    def put(self, offset: int, handed: _T, size_bytes: int) -> None:
+        """Leave what a record has, behind those before it."""
+        with self._lock:
+            self._waiting[offset] = handed, size_bytes
+            self.size_bytes += size_bytes
+            while self.size_bytes > self.most_bytes:
+                self._drop(next(iter(self._waiting)))
+
+    def take(self, offset: int) -> _T | None:
+        """What the record at an offset has, None if it is not here. Drops what is of records before it."""
+        with self._lock:
+            while self._waiting and (first := next(iter(self._waiting))) < offset:
+                self._drop(first)
+            if offset not in self._waiting:
+                return None
+            self.taken += 1
+            return self._drop(offset)
+
+    def _drop(self, offset: int) -> _T:
+        handed, size_bytes = self._waiting.pop(offset)
+        self.size_bytes -= size_bytes
+        return handed
+
+
+class Handover:
+    """Batches and changes of one log.
+
+    Attributes
+    ----------
+    came : threading.Event
+        Set with each record that is in the log; the spout clears it before it looks.
+    batches : ByOffset of Handed
+    changes : ByOffset of ChangeBlock
     """
 
     def __init__(self) -> None:
-        self.taken = self.size_bytes = 0
-        self._waiting: dict[bytes, ParsedSubscription] = {}  # by the time of their coming
-        self._lock = threading.Lock()
+        self.came = threading.Event()
+        self.batches = ByOffset[Handed](MOST_BYTES)
+        self.changes = ByOffset[ChangeBlock](MOST_CHANGES_BYTES)
 
-    def put(self, line: bytes, parsed: ParsedSubscription) -> None:
-        """Leave a subscription whose line is logged, or will be."""
-        with self._lock:
-            if line not in self._waiting:
-                self.size_bytes += len(line) + _CHECKED_BYTES
-            self._waiting[line] = parsed
-            while self.size_bytes > MOST_CHANGES_BYTES:
-                self._drop(next(iter(self._waiting)))
-
-    def take(self, lines: Sequence[bytes]) -> list[ParsedSubscription | None]:
-        """The subscriptions of lines, None for those that are not here; they are not here any more."""
-        with self._lock:
-            found = [self._drop(line) if line in self._waiting else None for line in lines]
-        self.taken += len(found) - found.count(None)
-        return found
-
-    def _drop(self, line: bytes) -> ParsedSubscription:
-        self.size_bytes -= len(line) + _CHECKED_BYTES
-        return self._waiting.pop(line)
+    def put(self, offset: int, handed: Handed | None, changes: ChangeBlock | None) -> None:
+        """Leave what a record has that is in the log; of what is None the spout is to read the record."""
+        if changes is not None:
+            self.changes.put(offset, changes, changes.size_bytes)
+        if handed is not None:
+            rows = handed.rows
+            self.batches.put(offset, handed, sum(column.nbytes for column in (*rows.messages, *rows.names)))
+        self.came.set()
 
 
 #: By the path of the log: of the streams that this process logs.
@@ -135,8 +120,3 @@ def handover_of(log: str | os.PathLike[str]) -> Handover | None:
 
 def close_handover(log: str | os.PathLike[str]) -> None:
     _OPEN.pop(Path(log).absolute(), None)
-
-
-def _size_of(handed: Handed) -> int:
-    rows = handed.rows
-    return sum(column.nbytes for column in (*rows.messages, *rows.names))

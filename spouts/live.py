@@ -12,8 +12,8 @@ the topology by `topology.wiring`.
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,20 +22,22 @@ from matching.errors import CheckpointError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import ChangeList, Names, Removals, SubscriptionTable, empty
+from matching.model import ChangeList, Int64, Names, SubscriptionTable, concatenate
 from matching.space import Space
-from matching.subscription_rows import SubscriptionRows, by_words_known_now
-from matching.validate import ParsedSubscription, build_table, decode_object
+from matching.subscription_rows import SubscriptionRows
+from matching.validate import decode_object
 from matching.window import Window
 from matching.words.message_words import MessageWords, weigh
+from spouts.change_block import ChangeBlock
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSpout, Rows, Source
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
+from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -43,11 +45,10 @@ LOOK_S = 0.002
 IDLE_S = 0.25
 #: Messages of a record at most.
 _MOST = 1_000_000
-#: Changes that are parsed ahead with an empty batch at most: some 50 ms.
+#: Changes that are read ahead with an empty batch at most: some 50 ms.
 _AHEAD = 10_000
-#: Changes that are parsed together.
+#: Subscriptions that are checked together.
 _TOGETHER = 1_000
-_NEVER = -2
 
 
 class LogSource(Source):
@@ -111,7 +112,7 @@ class LogSource(Source):
         """The rows of the next record with messages; None while there is none."""
         while True:
             place = self.place
-            handed = self._handover.take(place[1]) if self._handover is not None else None
+            handed = self._handover.batches.take(place[1]) if self._handover is not None else None
             if handed is None and not self._reader.more:
                 return None
             if handed is not None:
@@ -225,44 +226,30 @@ class LoggedMessages(MessageSpout):
         return self.cutter.cut()
 
 
-class _Known:
-    """The last subscription under an id that took effect, or will with the current change list.
+class _Waiting:
+    """Changes of a record, some of which are not due yet."""
 
-    number : int    -1 until it is assigned, -2 if it ends at the seq where it begins
-    ended : bool
-    """
+    __slots__ = ("at", "block", "place", "taken")
 
-    __slots__ = ("ended", "kind", "number")
-
-    def __init__(self, kind: int, number: int = -1, ended: bool = False):
-        self.kind = kind
-        self.number = number
-        self.ended = ended
-
-
-class _Fresh(NamedTuple):
-    known: _Known
-    before: _Known | None
-    parsed: ParsedSubscription
-    at: int
+    def __init__(self, place: tuple[int, int], at: Int64, block: ChangeBlock, taken: int):
+        self.place = place  # seq and offset of the record
+        self.at = at  # the seq before which each takes effect, ascending
+        self.block = block
+        self.taken = taken
 
 
 class LoggedSubscriptions(Spout):
     """Follows `LoggedMessages`: one `ChangeList` for every batch, from the same log.
 
     A change at seq q belongs to the batch that contains q, which also admits its new words. So changes behind the last
-    message wait in the log, and are parsed ahead, which is most of the work with them: all that are there before the
-    first batch, others with empty batches. Those that this process has logged were parsed by then (`spouts.handover`).
-    New words of a subscription are looked up with its batch. Parameters as in `LoggedMessages`, and the kinds.
-
-    Attributes
-    ----------
-    ahead : dict of bytes to ParsedSubscription
-        By line; some of its words may have no id yet.
+    message wait in the log, and are read ahead, which is most of the work with them: all that are there when the end
+    of the log is reached first, others with empty batches. What this process has logged is taken from where it was
+    logged (`spouts.handover`). Parameters as in `LoggedMessages`, and the kinds.
 
     Notes
     -----
-    Memory grows with the number of distinct ids, as in `bolts.delivery`, and with the changes that wait.
+    Memory grows with the number of distinct ids (`spouts.numbering`), and by some 300 bytes with each change that
+    waits.
     """
 
     def __init__(
@@ -280,14 +267,10 @@ class LoggedSubscriptions(Spout):
         self.most_terms = most_terms
         self.space = space
         self.kinds = kinds
-        self._known: dict[str, _Known] = {}
-        self._waiting: deque[tuple[int, bytes]] = deque()  # changes of a later batch
+        self._waiting: deque[_Waiting] = deque()
         self._next_seq = 0  # of the first message of the next record
-        self._place = (0, 0)  # seq and offset of the record read last
         self._through = -1
-        self._number = 0
-        self.ahead: dict[bytes, ParsedSubscription] = {}
-        self._counts = dict.fromkeys(("accepted", "unsubscribed", "replaced", "rejected"), 0)
+        self._numbering = Numbering()
 
     def open(self, context: Context) -> None:
         self._context = context
@@ -295,8 +278,8 @@ class LoggedSubscriptions(Spout):
         handover = handover_of(self.log)
         self._handed = None if handover is None else handover.changes
         self._rows = SubscriptionRows(MessageWords(self._words.vocabulary), self.space, self.kinds)
-        self._reader, self._ahead_reader = LogReader(self.log), LogReader(self.log)
-        self._begun = False
+        self._reader = LogReader(self.log)
+        self._at_end = False
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         """Emit the changes that take effect up to the last seq of the clock's batch.
@@ -307,48 +290,41 @@ class LoggedSubscriptions(Spout):
             If the log ends before it.
         """
         assert tick is not None, "a following spout gets the clock's tick"
-        if tick.last_seq < tick.first_seq:
-            self._parse_ahead(_AHEAD if self._begun else None)
-        self._read_through(tick.last_seq)
-        due = []
-        while self._waiting and self._waiting[0][0] <= tick.last_seq:
-            due.append(self._waiting.popleft())
+        while self._next_seq <= tick.last_seq:
+            if self._read() is None:
+                raise CheckpointError(f"{self.log}: ends before message {tick.last_seq:,}, which was published from it")
+        if not self._at_end or tick.last_seq < tick.first_seq:
+            self._read_ahead(_AHEAD if self._at_end else None)
         self._through = tick.last_seq
-        changes = self._changes(number, due)
+        changes = self._changes(number)
         self._context.emit("changes", changes)
         self._context.count("added", len(changes.added))
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
 
     def state(self) -> dict[str, np.ndarray]:
-        """Place in the log to resume at, and the number of each id."""
-        names = Names.of(list(self._known))
-        place = self._place if self._waiting else (self._next_seq, self._reader.offset)
-        known = self._known.values()
-        return {
+        """As `snapshot`."""
+        return joined_pieces(self.snapshot({}))
+
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Place in the log to resume at, and the number of each id, which is a piece of its own."""
+        place = self._waiting[0].place if self._waiting else (self._next_seq, self._reader.offset)
+        position = {
             "place": np.array(place, np.int64),
             "through": np.array(self._through, np.int64),
-            "emitted": np.array([self._number], np.int64),
-            "names_offsets": names.offsets,
-            "names_data": names.data,
-            "number": np.array([one.number for one in known], np.int64),
-            "kind": np.array([one.kind for one in known], np.int8),
-            "ended": np.array([one.ended for one in known], np.bool_),
-            "counts": np.array(list(self._counts.values()), np.int64),
+            "emitted": np.array([self._numbering.next], np.int64),
+            "counts": np.array(list(self._numbering.counts.values()), np.int64),
         }
+        return {"": Piece(lambda: position), "ids": self._numbering.piece(stored.get("ids"))}
 
     def restore(self, saved: Saved) -> None:
         state = saved.single(self._context.component)
-        columns = (state[name].tolist() for name in ("kind", "number", "ended"))
-        names = Names(state["names_offsets"], state["names_data"]).strings()
-        self._known = dict(zip(names, map(_Known, *columns), strict=True))
-        self._counts = dict(zip(self._counts, state["counts"].tolist(), strict=True))
+        self._numbering.restore(state, int(state["emitted"][0]), state["counts"].tolist())
         self._waiting.clear()
         self._next_seq, self._reader.offset = state["place"].tolist()
         self._words.go_to(self._reader.offset)
-        self._through, self._number = int(state["through"]), int(state["emitted"][0])
-        self.ahead.clear()
-        self._begun = False
+        self._through = int(state["through"])
+        self._at_end = False
 
     def rewind(self, saved: Saved) -> bool:
         """Restore in place: the vocabulary stays loaded."""
@@ -357,132 +333,85 @@ class LoggedSubscriptions(Spout):
 
     def report(self) -> dict[str, Any]:
         """Counts of changes: `accepted`, `unsubscribed`, `replaced`; `rejected` is 0, since all were admitted."""
-        kinds = [one.kind for one in self._known.values()]
-        of_each = np.bincount(np.array(kinds, np.int64), minlength=len(self.kinds)).tolist()
-        return {**self._counts, "by_kind": dict(zip(self.kinds.names, of_each, strict=True))}
+        of_each = self._numbering.by_kind(len(self.kinds))
+        return {**self._numbering.counts, "by_kind": dict(zip(self.kinds.names, of_each, strict=True))}
 
     def close(self) -> None:
         self._reader.close()
-        self._ahead_reader.close()
 
-    def _go_to_tail(self) -> None:
-        """Begin to parse ahead behind the last message of the log. A few microseconds for each record before."""
-        self._begun = True
-        reader = self._ahead_reader
-        tail = reader.offset = self._reader.offset
-        while (record := reader.skim()) is not None:
-            if record.last_seq >= 0:
-                tail = reader.offset
-        reader.offset = tail
+    def _read_ahead(self, most: int | None) -> None:
+        """Read some of the changes that wait, or all, up to the next message."""
+        reader, left = self._reader, most
+        while left is None or left > 0:
+            offset = reader.offset
+            record = reader.skim()
+            reader.offset = offset
+            if record is None or record.last_seq >= 0:
+                self._at_end |= record is None
+                return
+            record = self._read()
+            left = left if left is None or record is None else left - len(record.lines)
 
-    def _parse_ahead(self, most: int | None) -> None:
-        """Parse some of the changes that wait, or all."""
-        if not self._begun:
-            self._go_to_tail()
-        reader, left = self._ahead_reader, most
-        reader.offset = max(reader.offset, self._reader.offset)
-        while (left is None or left > 0) and (record := reader.read()) is not None:
-            if record.last_seq >= 0:
-                continue  # it is due with its messages
-            lines = [line for _, line in record.changes_from(0)]
-            for line, parsed in zip(lines, self._parsed(lines), strict=True):
-                if isinstance(parsed, ParsedSubscription):
-                    self.ahead[line] = parsed
-            left = None if left is None else left - len(lines)
+    def _read(self) -> Record | None:
+        """Read a record; its changes wait, without those that were emitted before a checkpoint."""
+        place = self._next_seq, self._reader.offset
+        record = self._reader.read_changes()
+        if record is None:
+            return None
+        self._words.take(record, self._reader.offset)
+        if record.lines:
+            at = self._next_seq + np.array(record.changes, np.int64)
+            taken = int(np.searchsorted(at, self._through, "right"))
+            block = None if self._handed is None else self._handed.take(place[1])
+            if taken < len(at):
+                self._waiting.append(_Waiting(place, at, block or self._checked(record.lines), taken))
+        self._next_seq += record.messages
+        return record
 
-    def _parsed(self, lines: Sequence[bytes]) -> list[ParsedSubscription | str]:
-        """What changes are by the words that are known so far: subscriptions, and ids of those that end."""
-        found: list[Any] = [self.ahead.pop(line, None) for line in lines]
-        if self._handed is not None:
-            handed = self._handed.take(lines)
-            found = [other if one is None else one for one, other in zip(found, handed, strict=True)]
-        if self.most_terms:
-            late = [at for at, one in enumerate(found) if one is not None and (one.unknown or one.unknown_excluded)]
-            now = by_words_known_now([found[at] for at in late], self._words.vocabulary)
-            for at, one in zip(late, now, strict=True):
-                found[at] = one
-        at = [place for place, one in enumerate(found) if one is None]
-        rows: list[Any] = [decode_object(lines[place]) for place in at]
-        begun = []
-        for place, row in zip(at, rows, strict=True):
-            if "subscribe" in row:
-                begun.append((place, row["subscribe"]))
-            else:
-                found[place] = identifier(row["unsubscribe"]) or ""
+    def _checked(self, lines: Sequence[bytes]) -> ChangeBlock:
+        """The changes of lines, by the words that are known so far."""
+        rows: list[Any] = [decode_object(line) for line in lines]
+        found: list[Any] = [None if "subscribe" in row else identifier(row["unsubscribe"]) or "" for row in rows]
+        begun = [place for place, one in enumerate(found) if one is None]
         for first in range(0, len(begun), _TOGETHER):
             some = begun[first : first + _TOGETHER]
-            for (place, _), one in zip(some, self._rows.check([row for _, row in some]), strict=True):
+            for place, one in zip(some, self._rows.check([rows[place]["subscribe"] for place in some]), strict=True):
                 if isinstance(one, Refusal):
                     raise CheckpointError(
                         f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[place]!r}"
                     )
                 found[place] = one
-        return found
+        return ChangeBlock.of(found, lines, self.most_terms > 0)
 
-    def _read_through(self, last_seq: int) -> None:
-        while self._next_seq <= last_seq:
-            self._place = self._next_seq, self._reader.offset
-            record = self._reader.read_changes()
-            if record is None:
-                raise CheckpointError(f"{self.log}: ends before message {last_seq:,}, which was published from it")
-            self._words.take(record, self._reader.offset)
-            # a record may be read again for its later changes: skip those emitted before the checkpoint
-            self._waiting += (change for change in record.changes_from(self._next_seq) if change[0] > self._through)
-            self._next_seq += record.messages
-
-    def _changes(self, batch: int, due: list[tuple[int, bytes]]) -> ChangeList:
+    def _changes(self, batch: int) -> ChangeList:
         """The change list of a batch, without subscriptions that end at the seq where they begin."""
+        due: list[tuple[str, int, int]] = []
+        tables: list[SubscriptionTable] = []
+        while self._waiting and self._waiting[0].at[self._waiting[0].taken] <= self._through:
+            one = self._waiting[0]
+            some = slice(one.taken, int(np.searchsorted(one.at, self._through, "right")))
+            rows, at = one.block.rows[some], one.at[some]
+            begins = rows >= 0
+            table = one.block.known_now(self._words.vocabulary, self._rows.check)
+            if not np.array_equal(rows[begins], np.arange(len(table))):
+                table = table.take(rows[begins])
+            tables.append(table.having(at=at[begins]))
+            kinds = np.full(len(rows), -1, np.int64)
+            kinds[begins] = table.kind
+            due += zip(one.block.names[some], kinds.tolist(), at.tolist(), strict=True)
+            one.taken = some.stop
+            if one.taken == len(one.at):
+                self._waiting.popleft()
         if not due:
             return unchanged(batch)
-        fresh: dict[str, _Fresh] = {}
-        added: list[_Fresh] = []
-        removed: list[tuple[_Known, int]] = []
-
-        def end(name: str, at: int) -> None:
-            known = self._known[name]
-            if name in fresh and fresh[name].at == at:  # begins and ends here: no bolt gets it
-                gone = fresh.pop(name)
-                gone.known.number = _NEVER
-                if gone.before is None:
-                    del self._known[name]
-                else:
-                    self._known[name] = gone.before
-            else:
-                known.ended = True
-                removed.append((known, at))
-
-        for (at, line), parsed in zip(due, self._parsed([line for _, line in due]), strict=True):
-            if isinstance(parsed, str):
-                end(parsed, at)
-                self._counts["unsubscribed"] += 1
-                continue
-            if (parsed.unknown or parsed.unknown_excluded) and self.most_terms:
-                raise CheckpointError(f"{self.log}: the new words of a subscription are not admitted: {line!r}")
-            name = parsed.subscription_id
-            if name in self._known and not self._known[name].ended:
-                end(name, at)
-                self._counts["replaced"] += 1
-            one = _Fresh(_Known(parsed.kind), self._known.get(name), parsed, at)
-            self._known[name] = one.known
-            fresh[name] = one
-            added.append(one)
-            self._counts["accepted"] += 1
-        return self._numbered(batch, added, removed)
-
-    def _numbered(self, batch: int, added: list[_Fresh], removed: list[tuple[_Known, int]]) -> ChangeList:
-        added = [one for one in added if one.known.number != _NEVER]
-        for one in added:
-            one.known.number = self._number
-            self._number += 1
-        table = empty(SubscriptionTable)
-        if added:
-            numbers = [one.known.number for one in added]
-            table = build_table([one.parsed for one in added], numbers, [one.at for one in added])
+        numbered = self._numbering.change(due)
+        lives = numbered.number >= 0
+        table = concatenate(tables)
+        names = [name for name, kind, _ in due if kind >= 0]
+        if not lives.all():
+            table = table.take(np.flatnonzero(lives))
+            names = [name for name, alive in zip(names, lives.tolist(), strict=True) if alive]
+        table = table.having(number=numbered.number[lives])
+        if len(table):
             table = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
-        gone = Removals(
-            np.array([known.number for known, _ in removed], np.int64),
-            np.array([known.kind for known, _ in removed], np.int8),
-            np.array([at for _, at in removed], np.int64),
-        )
-        follows = np.array([-1 if one.before is None else one.before.number for one in added], np.int64)
-        return ChangeList(batch, table, Names.of([one.parsed.subscription_id for one in added]), gone, follows)
+        return ChangeList(batch, table, Names.of(names), numbered.removed, numbered.follows[lives])

@@ -85,8 +85,7 @@ def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
         "terms": terms,
         "weights": weights,
     }
-    columns: Any = table._asdict() | changed
-    return SubscriptionTable(**columns)
+    return table.having(**changed)
 
 
 def _inside(numbers: np.ndarray, ranges: Sequence[tuple[int, int]]) -> np.ndarray:

@@ -376,7 +376,7 @@ class _Loader:
         table = concatenate(self.tables) if self.tables else empty(SubscriptionTable)
         if not np.array_equal(order, np.arange(rows)):
             table = table.take(order)
-        columns: Any = table._asdict() | {"number": np.arange(order.shape[0], dtype=np.int64)}
+        table = table.having(number=np.arange(order.shape[0], dtype=np.int64))
         counts = {
             "accepted": rows,
             "rejected": sum(self.rejects.counts.values()),
@@ -387,7 +387,7 @@ class _Loader:
         }
         names = Names.of([self.ids[row] for row in order.tolist()])
         follows = number[before[order]]
-        made = make_unmatchable(SubscriptionTable(**columns), self.quarantine.subscriptions, self.kinds)
+        made = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
         rejected = dict(sorted(self.rejects.counts.items()))
         return Changes.of(made, names, end[order], follows, counts, rejected, self.rejects.first, self.kinds)
 

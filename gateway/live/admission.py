@@ -7,7 +7,7 @@ them for a topology.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
@@ -51,10 +51,10 @@ class _RefusedSubscription(InputError):
 
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
-#: Logged subscriptions that are checked together.
-_TOGETHER = 1_000
 #: A row of subscriptions after the checks.
 Checked = ParsedSubscription | Refusal
+#: An accepted change: a subscription, or the id of one that ends.
+Change = ParsedSubscription | str
 
 
 class Admission:
@@ -115,7 +115,6 @@ class Admission:
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
-        self._waiting: list[bytes] = []  # plain lines of the log that were not checked, since the last batch
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
@@ -197,8 +196,8 @@ class Admission:
 
     def row(
         self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str, line: bytes = b""
-    ) -> ParsedMessage | None | Refused:
-        """Check a decoded line and apply its change: a message, None for a change of subscriptions, or the refusal.
+    ) -> ParsedMessage | Change | Refused:
+        """Check a decoded line and apply its change: what it is, or the refusal.
 
         Parameters
         ----------
@@ -224,8 +223,8 @@ class Admission:
         fault = None if fault is None else fault._replace(column=name_of(fault.column))
         return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
 
-    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Refused | None:
-        """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`; returns its refusal.
+    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | Refused:
+        """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`, or return its refusal.
 
         `checked` and `line` are as `subscribe` takes them.
         """
@@ -233,48 +232,45 @@ class Admission:
             return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
         try:
             if "unsubscribe" in row:
-                self.unsubscribe(row["unsubscribe"])
-            elif isinstance(row["subscribe"], dict):
-                self.subscribe(row["subscribe"], checked, line)
-            else:
-                raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
+                return self.unsubscribe(row["unsubscribe"])
+            if isinstance(row["subscribe"], dict):
+                return self.subscribe(row["subscribe"], checked, line)
+            raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
         except InputError as error:
             return Refused(error.reason_code, str(error), getattr(error, "fault", None))
-        return None
 
     def logged(self, record: Record, first_seq: int) -> Refused | None:
         """Apply the changes and the admitted terms of a record of the log, whose first message has this seq.
 
         Returns the first refusal. The first line of each kind is checked as one that comes: whether the tasks of this
-        process take the kind is no property of the line. Call `logged_words` behind the last record.
+        process take the kind is no property of the line.
         """
         changes = record.changes_from(first_seq)
         for (seq, line), one in zip(changes, plain_changes(record.lines, self.kinds), strict=True):
             self.next_seq = seq
             if isinstance(one, Accepted) and one.kind in self._met:
                 self._put(one)
-                self._waiting.append(line)
             else:
                 refused = self.row(decode_object(line), line=line)
                 if isinstance(refused, Refused):
                     return refused
         self.new_terms.resume(record)
-        if record.last_seq >= 0:
-            self._waiting.clear()
         return None
 
-    def logged_words(self) -> Iterator[tuple[bytes, Checked]]:
-        """Take the words of logged subscriptions that the next batch admits; yields the lines and what they are."""
-        waiting, self._waiting = self._waiting, []
-        for first in range(0, len(waiting), _TOGETHER):
-            lines = waiting[first : first + _TOGETHER]
-            rows: list[Any] = [decode_object(line) for line in lines]
-            columns = [row["subscribe"] for row in rows]
-            checked = self.check(columns) if len(waiting) >= _MANY else [self.check([one])[0] for one in columns]
-            for line, one in zip(lines, checked, strict=True):
-                if isinstance(one, ParsedSubscription) and not self.new_terms.of_subscription(_new_words(one)):
-                    one = Refusal("too_many_terms")
-                yield line, one
+    def logged_words(self, lines: Sequence[bytes]) -> list[Change] | Refusal:
+        """Take the words of logged changes that the next batch admits; what the changes are, or the first refusal."""
+        rows: list[Any] = [decode_object(line) for line in lines]
+        found: list[Any] = [None if "subscribe" in row else identifier(row["unsubscribe"]) for row in rows]
+        at = [place for place, one in enumerate(found) if one is None]
+        columns = [rows[place]["subscribe"] for place in at]
+        checked = self.check(columns) if len(at) >= _MANY else [self.check([one])[0] for one in columns]
+        for place, one in zip(at, checked, strict=True):
+            if isinstance(one, Refusal):
+                return one
+            if not self.new_terms.of_subscription(_new_words(one)):
+                return Refusal("too_many_terms")
+            found[place] = one
+        return found
 
     def _put(self, one: Accepted) -> None:
         self._ended(self.active.put(one, self.next_seq))

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission, Change, Refused
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.reading import MANY, NOT_READ, LineReader, ReadLines
@@ -76,6 +76,7 @@ class OpenBatch:
     messages : OpenBlock
     changes : list of int       how many of the messages come before each change of subscriptions
     lines : list of bytes       the changes
+    checked : list              the same, checked
     came_s : list of float      `time.monotonic` at the arrival of each line
     message_came_s : list of float    the same of the messages
     line : int                  number of the last line
@@ -86,6 +87,7 @@ class OpenBatch:
         self.messages = OpenBlock(schema)
         self.changes: list[int] = []
         self.lines: list[bytes] = []
+        self.checked: list[Change] = []
         self.came_s: list[float] = []
         self.message_came_s: list[float] = []
         self.line = self.size_bytes = 0
@@ -93,14 +95,15 @@ class OpenBatch:
     def __len__(self) -> int:
         return len(self.came_s)
 
-    def append(self, line: Line, message: ParsedMessage | None) -> None:
-        """Take a line, its columns renamed; `message` is None for a change of subscriptions."""
-        if message is None:
+    def append(self, line: Line, found: ParsedMessage | Change) -> None:
+        """Take a line, its columns renamed, and what it was checked to be."""
+        if isinstance(found, ParsedMessage):
+            self.messages.append(found)
+            self.message_came_s.append(line.came_s)
+        else:
             self.changes.append(len(self.messages))
             self.lines.append(line.data)
-        else:
-            self.messages.append(message)
-            self.message_came_s.append(line.came_s)
+            self.checked.append(found)
         self.came_s.append(line.came_s)
         self.line = line.number
         self.size_bytes += len(line.data)

@@ -23,17 +23,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gateway.live.acknowledged import DurableMark, refuse_lost
-from gateway.live.admission import Admission
+from gateway.live.admission import Admission, Change
 from gateway.live.pipe import OpenBatch
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
-from matching.fields import Refusal, shown
-from matching.validate import ParsedMessage, ParsedSubscription
+from matching.fields import Refusal
+from matching.model import Int64, Names, take_ragged
+from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
+from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
 from spouts.handover import Handed, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
@@ -202,6 +206,7 @@ class WriteAheadLog:
         """
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
+        waiting: list[tuple[int, Record]] = []  # behind the last batch: the next one admits their words
         for record, offset, end in read_records(self.log) if self.log.exists() else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
@@ -210,6 +215,10 @@ class WriteAheadLog:
             refused = admission.logged(record, self.next_seq)
             if refused is not None:
                 raise CheckpointError(f"{self.log}: {_REFUSED_NOW}: {refused.what}")
+            if record.last_seq >= 0:
+                waiting.clear()
+            elif record.changes:
+                waiting.append((offset, record))
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
@@ -221,10 +230,11 @@ class WriteAheadLog:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
-        for line, checked in admission.logged_words():
-            if isinstance(checked, Refusal):
-                raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({checked.reason}): {shown(line)}")
-            self.hand_over(line, checked)
+        for offset, record in waiting:
+            changes = admission.logged_words(record.lines)
+            if isinstance(changes, Refusal):
+                raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({changes.reason}); restore it")
+            self._hand_over(offset, None, changes, record.lines)
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
@@ -235,13 +245,13 @@ class WriteAheadLog:
         self._clock.take_all(block.time_us, block.ahead, batch.message_came_s)
         self._clock.note_changes(batch.ends_with_change, batch.came_s[-1])
         if not len(block):
-            self._append(record)
+            self._append(record, changes=batch.checked)
             return
         admitted, terms, handed = self._weigh(block)
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
-        self._append(record, handed)
+        self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
         """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
@@ -267,10 +277,14 @@ class WriteAheadLog:
         if self._reached:
             self._append(Record(-1, self.line))
 
-    def hand_over(self, line: bytes, checked: Any) -> None:
-        """Leave what a line of changes was checked to be to the spout, if it runs in this process."""
-        if self._handover is not None and isinstance(checked, ParsedSubscription):
-            self._handover.changes.put(line, checked)
+    def _hand_over(
+        self, offset: int, handed: Handed | None, changes: Sequence[Change] = (), lines: Sequence[bytes] = ()
+    ) -> None:
+        """Leave what the record at an offset has to the spouts, if they run in this process."""
+        if self._handover is not None:
+            assert self._admission is not None, "recover() comes first"
+            admits = self._admission.vocabulary.most_terms > 0
+            self._handover.put(offset, handed, ChangeBlock.of(changes, lines, admits) if changes else None)
 
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""
@@ -298,7 +312,7 @@ class WriteAheadLog:
             # a copy: other threads read it
             self.positions[source] = self.positions.get(source, {}) | partitions
 
-    def _append(self, record: Record, handed: tuple[Rows, int] | None = None) -> None:
+    def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Change] = ()) -> None:
         """Write a record, with stream time and the positions that were reached.
 
         The spout may take the rows of the batch once it could read them from the log.
@@ -311,9 +325,8 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            if self._handover is not None:
-                end = self.size_bytes + len(data)
-                self._handover.put(self.size_bytes, None if handed is None else Handed(*handed, end))
+            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data))
+            self._hand_over(self.size_bytes, whole, changes, record.lines)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
@@ -332,13 +345,16 @@ class WriteAheadLog:
 
     def look_up(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
         """Texts of messages by seq, for any thread. One read of the log for each batch of older ones."""
-        found, first, block = {}, 0, None
-        for seq in seqs:
-            if block is None or not first <= seq < first + len(block):
-                first, block = self._block_of(seq)
-            row = seq - first
-            place = float(block.lon[row]), float(block.lat[row])
-            found[seq] = MessageText(block.ids.string(row), block.texts.string(row), *place)
+        found: dict[int, MessageText] = {}
+        wanted = np.array(seqs, np.int64)
+        while wanted.shape[0]:
+            first, block = self._block_of(int(wanted[0]))
+            here = (wanted >= first) & (wanted < first + len(block))
+            rows = wanted[here] - first
+            ids, texts = (_some(column, rows) for column in (block.ids, block.texts))
+            places = block.lon[rows].tolist(), block.lat[rows].tolist()
+            found.update(zip(wanted[here].tolist(), map(MessageText, ids, texts, *places), strict=True))
+            wanted = wanted[~here]
         return found
 
     def message(self, seq: int) -> ParsedMessage:
@@ -403,6 +419,12 @@ class WriteAheadLog:
                     raise CheckpointError(f"{self.log}: message {seq:,} is missing")
                 self._read_last = batch, record.block
             return self.ends[batch - 1] + 1 if batch else 0, self._read_last[1]
+
+
+def _some(names: Names, rows: Int64) -> list[str]:
+    """The strings of some rows."""
+    offsets, picked = take_ragged(names.offsets, rows)
+    return Names(offsets, names.data[picked]).strings()
 
 
 class _RecentBlocks:

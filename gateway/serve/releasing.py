@@ -142,14 +142,13 @@ class Releaser:
         rows = np.flatnonzero(published.as_of > self.released)
         if not rows.shape[0]:
             return
-        as_of, of = np.unique(published.as_of[rows], return_inverse=True)
-        boundary = np.array([boundary_of(self._ends, each) for each in as_of.tolist()], np.int64)
+        boundary = boundaries_of(self._ends, published.as_of[rows])
         columns = (published.who, _RANK_OF_CODE[published.change], published.seq, published.as_of, published.score)
         offsets, data = (
             pa.py_buffer(each) for each in (published.names.offsets.astype(np.int32), published.names.data)
         )
         names = pa.StringArray.from_buffers(len(published.names.offsets) - 1, offsets, data)  # two may be the same
-        self._pending.append(Columns._make((names, *(column[rows] for column in columns), boundary[of])))
+        self._pending.append(Columns._make((names, *(column[rows] for column in columns), boundary)))
 
     def _release(self) -> None:
         through = min(self._through, self._durable())
@@ -178,6 +177,8 @@ def _split(pending: Sequence[Columns], through: int) -> tuple[list[Columns], lis
     return early, late
 
 
-def boundary_of(ends: Sequence[int], as_of: int) -> int:
-    """The last seq of the boundary that a seq belongs to."""
-    return ends[bisect_left(ends, as_of)]
+def boundaries_of(ends: Sequence[int], as_of: np.ndarray) -> np.ndarray:
+    """The last seq of the boundary that each of some seqs belongs to, int64[n]; another thread may append to `ends`."""
+    first, last = (bisect_left(ends, int(each)) for each in (as_of.min(), as_of.max()))
+    near = np.array(ends[first : last + 1], np.int64)
+    return near[np.searchsorted(near, as_of)]

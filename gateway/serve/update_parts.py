@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
 from gateway.serve.released import PIECE_BYTES, RANKS, Columns, LookUp, Released, TagOf, Update, UpdateRows, in_order
-from gateway.serve.releasing import boundary_of
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
 from topology.core.checkpoint.storage import parts_list
@@ -245,7 +244,7 @@ class Parts:
         return self._last[names]
 
     def _boundary_of(self, as_of: int) -> int:
-        return -1 if as_of < 0 else boundary_of(self.ends, as_of)
+        return -1 if as_of < 0 else self.ends[bisect_left(self.ends, as_of)]
 
     def rows_of(self, name: str) -> int:
         """How many updates a part has, by the list of parts, or by its footer. Raises CheckpointError."""

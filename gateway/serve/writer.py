@@ -520,11 +520,10 @@ class Writer(Pipe):
         self._admission.next_seq = self._next_seq
         data = msgspec.json.encode(change)
         reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
-        refusal = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
-        if isinstance(refusal, Refused):
-            return _outcome_of(refusal)
-        self._wal.hand_over(data, checked)
-        self._open.append(Line(self._line, data, came_s), None)
+        found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
+        if isinstance(found, Refused):
+            return _outcome_of(found)
+        self._open.append(Line(self._line, data, came_s), found)
         return None
 
     @property

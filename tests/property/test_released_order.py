@@ -4,13 +4,14 @@ Tasks publish the updates of the subscriptions that they own, each at its own pa
 goes back to a checkpoint publishes what is behind it again, while frames of the tasks before are still unread.
 """
 
+from array import array
 from collections import deque
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -19,7 +20,7 @@ from bolts.publishing import PublishedUpdates, decode, encode
 from bolts.shares import owner_of
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
-from gateway.serve.releasing import Releaser
+from gateway.serve.releasing import Releaser, boundaries_of
 from matching.model import CHANGES, Names
 from tests.support.releasing import updates_of
 
@@ -201,3 +202,12 @@ def test_updates_of_several_delivery_tasks_are_released_in_one_sequence(counts):
     few = settings(max_examples=20, stateful_step_count=40, deadline=None, phases=phases)
     run_state_machine_as_test(machine, settings=few)
     assert machine.released_in_all > 1_000 and machine.incarnations > 10
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.data())
+def test_boundaries_of_seqs_are_the_first_ends_at_or_behind_them(sizes, data):
+    ends = array("q", np.cumsum(sizes) - 1)
+    as_of = data.draw(st.lists(st.integers(0, ends[-1]), min_size=1, max_size=30))
+    wanted = [next(end for end in ends if end >= each) for each in as_of]
+    assert boundaries_of(ends, np.array(as_of)).tolist() == wanted

@@ -11,9 +11,9 @@ from matching.fields import Refusal
 from matching.kinds import KINDS
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import EARTH, Space
-from matching.subscription_rows import SubscriptionRows, by_words_known_now
+from matching.subscription_rows import SubscriptionRows, terms_known_now
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
-from matching.validate import ParsedSubscription, subscription_row
+from matching.validate import ParsedSubscription, build_table, subscription_row
 from matching.words.message_words import MessageWords
 
 SPACES = [
@@ -158,19 +158,22 @@ def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
 @given(
     st.lists(rows(), min_size=1, max_size=60), st.sets(st.sampled_from(["udon", "soba", "soup", "bar", "café", "w7"]))
 )
-def test_rows_that_were_checked_before_words_came_become_those_checked_after(some, admitted):
+def test_rows_that_were_checked_before_words_came_have_the_terms_of_those_checked_after(some, admitted):
     known = vocabulary(100)
-    before = SubscriptionRows(MessageWords(known), SPACES[0], KINDS).check(some)
+    checked = SubscriptionRows(MessageWords(known), SPACES[0], KINDS).check(some)
+    before = [(row, one) for row, one in zip(some, checked, strict=True) if isinstance(one, ParsedSubscription)]
     known.admit(sorted(word for word in admitted if known.id_of(word) is None), 3)
-    taken = [(place, one) for place, one in enumerate(before) if isinstance(one, ParsedSubscription)]
-    now = by_words_known_now([one for _, one in taken], known)
-    for (place, _), one in zip(taken, now, strict=True):
-        wanted = subscription_row(some[place], known, SPACES[0], KINDS)
-        assert isinstance(wanted, ParsedSubscription)
-        if one is None:
-            assert wanted.filter or wanted.excluded
-        else:
-            assert compared(one) == compared(wanted)
+    after = [subscription_row(row, known, SPACES[0], KINDS) for row, _ in before]
+    zeros = [0] * len(before)
+    words = [one.words for _, one in before]
+    offsets = np.cumsum([0, *map(len, words)])
+    flat = [word for some in words for word in some]
+    found, count = terms_known_now(build_table([one for _, one in before], zeros, zeros), flat, offsets, known)
+    wanted = build_table(after, zeros, zeros)
+    for name in ("term_offsets", "terms", "weights", "kind", "x", "region", "number"):
+        column, like = getattr(found, name), getattr(wanted, name)
+        assert column.dtype == like.dtype and np.array_equal(column, like, equal_nan=column.dtype.kind == "f"), name
+    assert count.tolist() == [len(one.words) - one.unknown - one.stopped for one in after]
 
 
 def test_words_that_are_admitted_between_two_blocks_have_their_ids():

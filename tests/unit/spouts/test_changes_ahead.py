@@ -1,4 +1,4 @@
-"""Changes that wait for their batch are parsed before it comes, and become what they would have become with it."""
+"""Changes that wait for their batch are read before it comes, and become what they would have become with it."""
 
 import json
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gateway.live.vocabulary_files import empty_start
+from matching.errors import CheckpointError
 from matching.space import EARTH, Space
 from spouts import live
 from spouts.live import LoggedSubscriptions
@@ -86,7 +87,12 @@ def emitted(spout, seq):
     return json.dumps([[column.tolist() for column in table] for table in (found.added, found.removed)]), names
 
 
-def test_waiting_subscriptions_of_known_words_are_parsed_before_their_batch(log, spout_of, monkeypatch):
+def waiting(spout):
+    """How many changes were read ahead."""
+    return sum(len(one.block.names) - one.taken for one in spout._waiting)
+
+
+def test_waiting_subscriptions_of_known_words_are_read_before_their_batch(log, spout_of, monkeypatch):
     begun = spout_of()
     emitted(begun, 0)
     saved = begun.state()
@@ -94,19 +100,19 @@ def test_waiting_subscriptions_of_known_words_are_parsed_before_their_batch(log,
     append(log, changes_of(lines[:12_000]), changes_of([*lines[12_000:], unsubscribe(7), subscribe(8, "beer")]))
     spout = spout_of(saved)
     spout.next_batch(1, Tick(1, 1, 0))  # the first one, without messages: a server is ready behind it
-    assert len(spout.ahead) == 20_001
+    assert waiting(spout) == 20_002
     append(log, batch_of(1))
     plain = spout_of(saved)
-    assert not plain.ahead  # the changes are due with a message that is there
+    assert not plain._waiting
     wanted = emitted(plain, 1)
-    monkeypatch.setattr(spout, "_rows", None)
+    monkeypatch.setattr(spout, "_checked", None)
     assert emitted(spout, 1) == wanted and len(wanted[1]) == 19_999
-    assert not spout.ahead
+    assert not spout._waiting
     states = zip(spout.state().values(), plain.state().values(), strict=True)
     assert all(np.array_equal(one, another) for one, another in states)
 
 
-def test_changes_that_come_later_are_parsed_with_empty_batches_some_at_a_time(log, spout_of, monkeypatch):
+def test_changes_that_come_later_are_read_with_empty_batches_some_at_a_time(log, spout_of, monkeypatch):
     monkeypatch.setattr(live, "_AHEAD", 3)
     spout = spout_of()
     emitted(spout, 0)
@@ -116,35 +122,54 @@ def test_changes_that_come_later_are_parsed_with_empty_batches_some_at_a_time(lo
     found = []
     for number in range(2, 5):
         spout.next_batch(number, Tick(number, 1, 0))
-        found.append(len(spout.ahead))
+        found.append(waiting(spout))
     assert found == [4, 8, 8]
     append(log, batch_of(1))
-    assert emitted(spout, 1)[1] == [f"s{number}" for number in range(8)] and not spout.ahead
+    assert emitted(spout, 1)[1] == [f"s{number}" for number in range(8)] and not spout._waiting
 
 
 def test_subscription_with_a_new_word_waits_for_the_batch_that_admits_it(log, spout_of):
     spout = spout_of()
     emitted(spout, 0)
-    append(log, changes_of([subscribe(0, "ramen", "udon"), subscribe(1, "ramen"), unsubscribe(1)]))
+    filtered = json.loads(subscribe(2, "beer"))
+    filtered["subscribe"]["not_keywords"] = ["soba"]
+    lines = [subscribe(0, "ramen", "udon"), subscribe(1, "ramen"), unsubscribe(1), json.dumps(filtered).encode()]
+    append(log, changes_of(lines))
     spout.next_batch(1, Tick(1, 1, 0))
-    assert [one.unknown for one in spout.ahead.values()] == [1, 0]
-    append(log, batch_of(1, "udon"))
+    (one,) = spout._waiting
+    assert one.block.words == ["ramen", "udon", "ramen", "beer"] and list(one.block.refiltered) == [2]
+    saved = spout.state()
+    append(log, batch_of(1, "soba", "udon"))
     table, names = emitted(spout, 1)
-    assert names == ["s0"] and len(json.loads(table)[0][0]) == 1
-    assert spout._words.vocabulary.id_of("udon") in spout._context.last.added.terms
+    assert names == ["s0", "s2"] and len(json.loads(table)[0][0]) == 2
+    added = spout._context.last.added
+    assert spout._words.vocabulary.id_of("udon") in added.terms and added.filter_words.shape[0]
+    plain = spout_of(saved)
+    assert emitted(plain, 1) == (table, names), "read with its batch"
 
 
-def test_spout_that_goes_back_parses_again_what_waits(log, spout_of):
+def test_word_that_no_batch_admits_is_an_error(log, spout_of):
+    spout = spout_of()
+    emitted(spout, 0)
+    append(log, changes_of([subscribe(0, "ramen"), subscribe(1, "ramen", "udon")]))
+    spout.next_batch(1, Tick(1, 1, 0))
+    append(log, batch_of(1))
+    with pytest.raises(CheckpointError, match="'s1' are not admitted"):
+        emitted(spout, 1)
+
+
+def test_spout_that_goes_back_reads_again_what_waits(log, spout_of):
     spout = spout_of()
     emitted(spout, 0)
     saved = spout.state()
     append(log, changes_of([subscribe(0, "ramen")]))
     spout.next_batch(1, Tick(1, 1, 0))
-    before = dict(spout.ahead)
-    assert spout.rewind(Saved(0, {"subscriptions": [saved]})) and not spout.ahead
+    later = spout.state()
+    assert waiting(spout) == 1 and later["place"].tolist() == saved["place"].tolist()
+    assert spout.rewind(Saved(0, {"subscriptions": [saved]})) and not spout._waiting
     spout.next_batch(1, Tick(1, 1, 0))
-    assert spout.ahead == before and len(before) == 1
+    assert waiting(spout) == 1
     append(log, batch_of(1))
     wanted = emitted(spout, 1)
-    assert spout.rewind(Saved(0, {"subscriptions": [saved]}))
+    assert spout.rewind(Saved(0, {"subscriptions": [later]}))
     assert emitted(spout, 1) == wanted

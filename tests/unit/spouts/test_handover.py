@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from gateway.serve.writer import Message, Subscribe, Unsubscribe
-from matching.kinds import KINDS
-from matching.space import EARTH, Space
-from matching.text import Vocabulary
-from matching.validate import subscription_row
 from matching.window import Window
-from spouts import handover
-from spouts.handover import HandedChanges, close_handover, handover_of
+from spouts.handover import ByOffset, close_handover, handover_of
 from spouts.live import LoggedMessages, LoggedSubscriptions, LogSource
 from spouts.logged_words import LoggedWords
 from tests.support.etl_folder import random_rows, write_etl
@@ -91,7 +86,7 @@ def test_rows_that_are_handed_over_are_those_of_the_log(stream, words, tmp_path)
     copy = shutil.copy(stream.journal.log, tmp_path / "copy")
     handed, logged = source_of(stream, stream.journal.log, words), source_of(stream, copy, words)
     places, rows = read_all(handed)
-    assert handover_of(stream.journal.log).taken == len(rows) - 1, "all but the mark of the clock"
+    assert handover_of(stream.journal.log).batches.taken == len(rows) - 1, "all but the mark of the clock"
     assert handover_of(copy) is None
     expected_places, expected = read_all(logged)
     assert places == expected_places and handed.place == logged.place
@@ -106,16 +101,16 @@ def test_rows_of_an_earlier_place_are_read_again_from_the_log(stream, words):
     for back in (0, len(rows) // 2, len(rows) - 1):
         source.go_to(places[back])
         assert_same(read_all(source)[1], rows[back:])
-    taken = handover_of(stream.journal.log).taken
+    taken = handover_of(stream.journal.log).batches.taken
     assert taken == len(rows) - 1, "each batch was there once"
 
 
-def test_batches_beyond_the_bound_are_dropped_and_read_from_the_log(stream, words, monkeypatch):
-    waiting = handover_of(stream.journal.log)
-    monkeypatch.setattr(handover, "MOST_BYTES", waiting.size_bytes // 2)
+def test_batches_beyond_the_bound_are_dropped_and_read_from_the_log(stream, words):
+    waiting = handover_of(stream.journal.log).batches
+    waiting.most_bytes = waiting.size_bytes // 2
     stream.take(ROWS[0] | {"id": "last"})
     stream.pipe.close_batch()
-    assert waiting.size_bytes <= handover.MOST_BYTES
+    assert waiting.size_bytes <= waiting.most_bytes
     source = source_of(stream, stream.journal.log, words)
     rows = read_all(source)[1]
     assert sum(len(one.messages) for one in rows) == 42 and waiting.taken < len(rows) - 1 and waiting.size_bytes == 0
@@ -189,7 +184,8 @@ def test_subscriptions_that_are_handed_over_become_those_of_the_log(size, tmp_pa
             spout.next_batch(0, Tick(0, 0, 0))
             lists.append(context.last)
             spout.close()
-        assert waiting.taken > 60 and waiting.size_bytes == 0
+        records = len([one for one in stream.records() if one.changes])
+        assert waiting.taken == records > 0 and waiting.size_bytes == 0
     for one, other in zip(*(each.added for each in lists), strict=True):
         assert one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     assert lists[0].names.strings() == lists[1].names.strings() and len(lists[0].added) == 60
@@ -197,13 +193,30 @@ def test_subscriptions_that_are_handed_over_become_those_of_the_log(size, tmp_pa
     assert np.array_equal(lists[0].follows, lists[1].follows)
 
 
-def test_subscriptions_beyond_the_bound_are_dropped_the_oldest_first(monkeypatch):
-    waiting = HandedChanges()
-    one = subscription_row(plain(1, "w1"), Vocabulary.of_counts([], most_terms=9), Space(*EARTH), KINDS)
-    lines = [b"line %d" % number for number in range(10)]
-    waiting.put(lines[0], one)
-    monkeypatch.setattr(handover, "MOST_CHANGES_BYTES", 4 * waiting.size_bytes)
-    for line in [*lines, lines[9]]:
-        waiting.put(line, one)
-    assert waiting.take(lines) == [None] * 6 + [one] * 4
-    assert (waiting.taken, waiting.size_bytes) == (4, 0) and waiting.take(lines) == [None] * 10
+def test_changes_beyond_the_bound_are_dropped_the_oldest_first():
+    waiting = ByOffset(4 * 10)
+    for offset in range(0, 100, 10):
+        waiting.put(offset, f"block {offset}", 10)
+    assert waiting.size_bytes == 40
+    assert [waiting.take(offset) for offset in range(0, 100, 10)] == [None] * 6 + [
+        f"block {n}" for n in (60, 70, 80, 90)
+    ]
+    assert (waiting.taken, waiting.size_bytes) == (4, 0) and waiting.take(90) is None
+
+
+def test_changes_of_records_that_were_passed_over_are_dropped():
+    waiting = ByOffset(1_000)
+    for offset in (0, 10, 20):
+        waiting.put(offset, offset, 10)
+    assert waiting.take(15) is None and waiting.size_bytes == 10 and waiting.take(20) == 20
+
+
+def test_texts_that_are_looked_up_together_are_those_of_the_messages(stream):
+    marks = set(stream.journal.marks)
+    seqs = [seq for seq in range(stream.journal.next_seq) if seq not in marks]
+    for some in (seqs, seqs[::-3], [seqs[-1], seqs[0], seqs[-1]], []):
+        found = stream.journal.look_up(some)
+        assert set(found) == set(some)
+        for seq, text in found.items():
+            one = stream.journal.message(seq)
+            assert text == (one.message_id, one.text, one.lon, one.lat)
