@@ -6,6 +6,8 @@ for the digest. The hashes and `Digest` decide the digest in every `run.json`: a
 runs.
 """
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from copy import copy
 
@@ -25,6 +27,9 @@ _MASK = (1 << 64) - 1
 _LANE_SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
 _ODD = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _FINAL = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)
+#: The same of each lane, for one row.
+_LANES = np.hstack([_LANE_SEEDS, _ODD, _FINAL]).tolist()
+_BITS, _FLOAT = struct.Struct("<Q"), struct.Struct("<d")
 #: Up to this number of names `xxhash` hashes them one by one, which needs no compiled kernel.
 _FEW_NAMES = 4_096
 #: Rows hashed in one pass, so that the temporary arrays stay in the L2 cache.
@@ -41,6 +46,9 @@ def hash_names(names: Names) -> UInt64:
     return np.array(hashes, np.uint64)
 
 
+_NO_NAMES = Names.of(())
+
+
 class Digest:
     """Order-independent digest of updates: runs with equal updates have equal digests.
 
@@ -53,6 +61,9 @@ class Digest:
 
     def add(self, updates: UpdateBatch, subscription_hash: UInt64, message_hash: UInt64) -> None:
         """Add updates whose names have these hashes (`hash_names`, one for each update). O(n), about 50 ns a row."""
+        if len(updates) == 1:  # as in most small batches
+            columns = (updates.as_of, updates.seq, updates.change, updates.score, subscription_hash, message_hash)
+            return self._add_one(*(column.item() for column in columns))
         score = updates.score + 0.0  # minus zero is zero
         score[np.isnan(score)] = np.nan
         columns = (
@@ -75,6 +86,19 @@ class Digest:
             mixed ^= mixed >> np.uint64(32)
             sums = mixed.sum(axis=1, dtype=np.uint64).tolist()
             self.lanes = [(lane + more) & _MASK for lane, more in zip(self.lanes, sums, strict=True)]
+
+    def _add_one(
+        self, as_of: int, seq: int, change: int, score: float, subscription_hash: int, message_hash: int
+    ) -> None:
+        """As `add`; a tenth of the time that NumPy takes for one row."""
+        (bits,) = _BITS.unpack(_FLOAT.pack(math.nan if math.isnan(score) else score + 0.0))
+        for lane, (seed, odd, final) in enumerate(_LANES):
+            mixed = seed
+            for column in (as_of, subscription_hash, seq, message_hash, change, bits):
+                mixed = (mixed ^ column) * odd & _MASK
+                mixed ^= mixed >> 29
+            mixed = mixed * final & _MASK
+            self.lanes[lane] = (self.lanes[lane] + (mixed ^ (mixed >> 32))) & _MASK
 
     def hex(self) -> str:
         """32 hexadecimal digits."""
@@ -175,7 +199,9 @@ class IdColumn:
 
     def packed(self, numbers: Int64) -> Names:
         """Names of ascending numbers, as flat arrays. Raises TopologyError for a number without a name."""
-        if not numbers.shape[0] or numbers[0] < self.first or numbers[-1] >= self.end:
+        if not numbers.shape[0]:
+            return _NO_NAMES
+        if numbers[0] < self.first or numbers[-1] >= self.end:
             return Names.of(self.names(numbers).to_pylist())
         return names_at(Names(self._offsets, self._data), numbers - self.first)
 

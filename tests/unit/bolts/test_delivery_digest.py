@@ -75,6 +75,8 @@ def test_delivery_digest_is_the_same_in_every_release_and_however_cut():
     lanes = [int(digest_of(part)[i : i + 16], 16) for part in (many[:17], many[17:]) for i in (0, 16)]
     total = "".join(f"{(lanes[i] + lanes[i + 2]) % 2**64:016x}" for i in (0, 1))
     assert digest_of(many) == total
+    odd = [(-1, 3, -2, LEAVE, -np.nan), (2**40, 1, 7, MATCH, -0.0), (6, 2, 2**52, ENTER, -1e300), *rows]
+    assert Digest.sum_of([digest_of([row]) for row in odd]) == digest_of(odd), "one by one, or together"
 
 
 def test_delivery_id_column_grows_drops_and_keeps_what_is_needed():

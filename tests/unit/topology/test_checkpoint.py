@@ -7,6 +7,7 @@ from matching.errors import CheckpointError
 from tests.support.saving import frame_of
 from topology.core import frames
 from topology.core.api.component import Saved
+from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 
@@ -22,6 +23,14 @@ def saved(number=4):
             ),
         },
     )
+
+
+def states_of(whole):
+    return [
+        TaskState(name, task, len(tasks), whole.number, arrays)
+        for name, tasks in whole.parts.items()
+        for task, arrays in enumerate(tasks)
+    ]
 
 
 def as_lists(state):
@@ -69,6 +78,29 @@ def test_unpack_task_of_a_frame_damaged_anywhere_raises():
 def test_unpack_task_of_a_frame_of_something_else_raises(header, words):
     with pytest.raises(CheckpointError, match=f"a file: .*{words}"):
         unpack_task(frames.encode(header, {}), "a file")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda files, other: files[:2] + files[3:], "does not name every task once"),
+        (lambda files, other: files[:3], "does not name every task once"),
+        (lambda files, other: [*files, files[2]], "does not name every task once"),
+        (lambda files, other: [*files[:3], other], "is of query:2 behind batch 5"),
+        (lambda files, other: [*files[:3], files[3]._replace(tasks=4)], "does not name every task once"),
+    ],
+)
+def test_checkpoint_of_tasks_that_do_not_belong_together_is_refused(tmp_path, change, words):
+    store = CheckpointStore(str(tmp_path))
+    files = [store.write_task(state, 0, 0) for state in states_of(saved())]
+    other = store.write_task(states_of(saved(5))[3], 0, 1)
+    store.commit(Manifest(0, 4, 0, tuple(change(files, other)), (), {}))
+    assert store.newest() is None
+    assert words in store.refused[0]
+    store.commit(Manifest(1, 4, 0, (*files[2:], *files[:2]), (), {}))
+    manifest = store.newest()
+    assert manifest.epoch == 1
+    assert as_lists(store.load(manifest)) == as_lists(saved()), "in whatever order a manifest names them"
 
 
 @pytest.mark.parametrize("array", [np.array(["text"]), np.array([object()]), [1, 2], np.zeros(2, ">i8")])
