@@ -326,8 +326,7 @@ def _checkpoint_folder(config: RunConfig, name: str) -> str:
     which other runs may share."""
     if config.checkpoints is None:
         return str(config.out.absolute() / CHECKPOINTS)
-    place, mark, options = config.checkpoints.partition("?" if "://" in config.checkpoints else "\0")
-    return f"{place.rstrip('/')}/{name}{mark}{options}"
+    return f"{config.checkpoints.rstrip('/')}/{name}"
 
 
 def _store_of(config: RunConfig, name: str) -> CheckpointStore:

@@ -209,7 +209,7 @@ class RunConfig(BaseModel):
     )
     checkpoints: str | None = Field(
         default=None,
-        description="folder of checkpoints, a path or a URI of pyarrow.fs; in the output folder by default",
+        description="folder of checkpoints, a path or s3://BUCKET/NAME; in the output folder by default",
     )
     restarts: int = Field(
         default=5, ge=0, le=1000, description="how often the same failure at the same place is recovered from"

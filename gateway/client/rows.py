@@ -1,35 +1,65 @@
-"""Return values of the client: outcomes, subscriptions, results, and the events of a stream of updates.
+"""Rows that the API answers with: outcomes, subscriptions, results, and the events of a stream of updates.
 
-Decoded from JSON by `gateway.client.requests` and `gateway.client.flows`; the server describes the same in
-`gateway.serve.models`. Columns that a later server adds are ignored.
+The client decodes these types, and the server describes them (OpenAPI, `gateway.serve.models`). Columns that a later
+server adds are ignored.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
+
+#: The meaning of a score, by kind.
+SCORE = (
+    "knn: the distance, metres on the earth (with --distance plane a part of the world's side); topk: 0 to 1; decay: a "
+    "logarithm that grows with the time of the message, so that only which is larger counts; skyline: 0 to 1, how near "
+    "to the middle of the region; null for a match of boolean"
+)
+#: Key of the JSON schema of a row, which stands for its name, where pydantic puts it into another one.
+ROW_SCHEMA = "x-row"
 
 
-class MessageOutcome(msgspec.Struct, frozen=True):
-    """What became of a message; `line` counts from 1 where there were several."""
+class ApiRow(msgspec.Struct, frozen=True):
+    """A row of an answer, which models of pydantic may have as a field: they refer to its schema by name."""
+
+    EXAMPLES: ClassVar[list[dict[str, Any]]] = []
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return {"type": "any"}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return {ROW_SCHEMA: cls.__name__}
+
+
+class MessageOutcome(ApiRow, frozen=True):
+    """What became of a message."""
+
+    EXAMPLES: ClassVar[list[dict[str, Any]]] = [{"status": "accepted", "id": "m1", "seq": 17}]
 
     status: Literal["accepted", "duplicate", "refused"]
     id: str | None = None
-    seq: int | None = None
-    line: int | None = None
+    seq: Annotated[int | None, Meta(description="its number in the stream")] = None
+    line: Annotated[int | None, Meta(description="of the request, from 1, where it has several rows")] = None
     reason: str | None = None
     detail: str | None = None
-    column: str | None = None
-    value: Any = None
-    delivered: bool | None = None
+    column: Annotated[str | None, Meta(description="of a refusal: whose value is at fault")] = None
+    value: Annotated[Any, Meta(description="what the row has there, as text where it may be long")] = None
+    delivered: Annotated[bool | None, Meta(description="with wait=delivered: whether its updates are out")] = None
 
 
-class SubscriptionOutcome(msgspec.Struct, frozen=True):
-    """What became of a subscription; `from_seq` is the first message for which it counts."""
+class SubscriptionOutcome(ApiRow, frozen=True):
+    """What became of a subscription."""
+
+    EXAMPLES: ClassVar[list[dict[str, Any]]] = [
+        {"status": "created", "subscription_id": "s1", "etag": '"5f0c2b"', "from_seq": 18}
+    ]
 
     status: Literal["created", "replaced", "unchanged", "deleted", "refused"]
     subscription_id: str | None = None
     etag: str | None = None
-    from_seq: int | None = None
+    from_seq: Annotated[int | None, Meta(description="the first message for which the change counts")] = None
     line: int | None = None
     reason: str | None = None
     detail: str | None = None
@@ -44,21 +74,21 @@ class Subscription(NamedTuple):
     etag: str
 
 
-class ResultRow(msgspec.Struct, frozen=True):
-    """A message in a result; `rank` counts from 1 and is None for a match."""
+class ResultRow(ApiRow, frozen=True):
+    """A message in a result."""
 
     message_id: str
     seq: int
     text: str
     lon: float
     lat: float
-    rank: int | None = None
-    score: float | None = None
-    words: list[str] = []
-    distance_km: float | None = None
+    rank: Annotated[int | None, Meta(description="from 1; null for a match")] = None
+    score: Annotated[float | None, Meta(description=SCORE)] = None
+    words: Annotated[list[str], Meta(description="the keywords that it has")] = []
+    distance_km: Annotated[float | None, Meta(description="null where the subscription has a region")] = None
 
 
-class Missed(msgspec.Struct, frozen=True):
+class Missed(ApiRow, frozen=True):
     """Updates that were not sent, why, and what to do; `before` is the first position that is there."""
 
     reason: str
@@ -73,18 +103,30 @@ class Missed(msgspec.Struct, frozen=True):
         return None if self.before is None else str(int(self.before.rpartition("-")[0]) - 1)
 
 
-class Results(msgspec.Struct, frozen=True):
+class Results(ApiRow, frozen=True):
     """The result of a subscription as of message `as_of`, best first; with a `gap` rows may be missing."""
 
     subscription_id: str
     kind: str
-    as_of: int
+    as_of: Annotated[int, Meta(description="all messages up to this one are accounted for")]
     results: list[ResultRow]
-    gap: Missed | None = None
+    gap: Annotated[
+        Missed | None,
+        Meta(
+            description="there if files of updates are lost: rows of messages from `after` to `before` may be missing"
+        ),
+    ] = None
 
 
-class Update(msgspec.Struct, frozen=True):
+class Update(ApiRow, frozen=True):
     """One `match`, `enter` or `leave`; `id` is its place in the stream, for `since=`."""
+
+    EXAMPLES: ClassVar[list[dict[str, Any]]] = [
+        {
+            "id": "17-0", "change": "enter", "subscription_id": "s2", "message_id": "m1", "seq": 17, "as_of": 17,
+            "score": 0.01, "text": "Ramen, open late", "lon": 139.69, "lat": 35.68,
+        }
+    ]  # fmt: skip
 
     id: str
     change: Literal["match", "enter", "leave"]
@@ -92,7 +134,7 @@ class Update(msgspec.Struct, frozen=True):
     message_id: str
     seq: int
     as_of: int
-    score: float | None
+    score: Annotated[float | None, Meta(description=SCORE)]
     text: str
     lon: float
     lat: float
@@ -102,7 +144,7 @@ class Snapshot(Results, frozen=True):
     """The result of a followed subscription at the start of a stream; replaces an earlier one."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(ApiRow, frozen=True):
     """All updates as of messages up to `through` have been handed on."""
 
     through: int

@@ -16,7 +16,7 @@ from gateway.serve import asking_routes, message_routes, operation_routes, subsc
 from gateway.serve.access import AccessGate
 from gateway.serve.asking import Asking
 from gateway.serve.door import Door
-from gateway.serve.models import Message, Subscription, UpdateRow
+from gateway.serve.models import Message, Subscription, refer_to_rows, row_schemas
 from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
@@ -100,11 +100,13 @@ class _Api(FastAPI):
         made = self.openapi_schema is not None
         description = super().openapi()
         if not made:
+            self.openapi_schema = description = refer_to_rows(description)
             parts = description.setdefault("components", {})
             parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": _KEYS}}
             description["security"] = [{}, {"key": []}]
             schemas = parts.setdefault("schemas", {})
-            for model in (Message, Subscription, UpdateRow, ProblemModel):
+            schemas |= row_schemas()
+            for model in (Message, Subscription, ProblemModel):
                 schemas.setdefault(model.__name__, model.model_json_schema())
         return description
 

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.client.rows import Results
 from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
 from gateway.serve.door import Door
 from gateway.serve.message_routes import MESSAGE
-from gateway.serve.models import Explanation, Match, Preview, Results
+from gateway.serve.models import Explanation, Match, Preview
 from gateway.serve.paths import Id
 from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
 from gateway.serve.released import tagged

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.client.rows import MessageOutcome
 from gateway.serve.access import caller_of
 from gateway.serve.bodies import (
     NDJSON,
@@ -19,7 +20,7 @@ from gateway.serve.bodies import (
     rows_of,
 )
 from gateway.serve.door import Door
-from gateway.serve.models import MessageOutcome, MessagesAnswer
+from gateway.serve.models import MessagesAnswer
 from gateway.serve.problems import LATER, TOO_LARGE, Problem, answer, problem_of, refusal
 from gateway.serve.writer import Message
 from matching.errors import EngineError

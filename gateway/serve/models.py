@@ -1,15 +1,45 @@
-"""What the API takes and answers, for its description (OpenAPI). Rows are checked by `matching.validate`."""
+"""Schemas of the API's bodies, for its description (OpenAPI), beside the rows of `gateway.client.rows`.
+
+Rows of requests are checked by `matching.validate`, not by these.
+"""
 
 from typing import Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-#: What a score is, by kind.
-SCORE = (
-    "knn: the distance, metres on the earth (with --distance plane a part of the world's side); topk: 0 to 1; decay: a "
-    "logarithm that grows with the time of the message, so that only which is larger counts; skyline: 0 to 1, how near "
-    "to the middle of the region; null for a match of boolean"
+from gateway.client.rows import (
+    ROW_SCHEMA,
+    SCORE,
+    ApiRow,
+    MessageOutcome,
+    Missed,
+    ResultRow,
+    Results,
+    SubscriptionOutcome,
+    Update,
 )
+
+#: Rows of answers, by name in the description.
+ROWS: tuple[type[ApiRow], ...] = (MessageOutcome, SubscriptionOutcome, Update, ResultRow, Missed, Results)
+
+
+def row_schemas() -> dict[str, Any]:
+    """The schemas of `ROWS` as components of a description, by name."""
+    _, schemas = msgspec.json.schema_components(ROWS, ref_template="#/components/schemas/{name}")
+    for row in ROWS:
+        if row.EXAMPLES:
+            schemas[row.__name__]["examples"] = row.EXAMPLES
+    return schemas
+
+
+def refer_to_rows(part: Any) -> Any:
+    """A part of a description with references to the schemas of rows."""
+    if isinstance(part, dict):
+        if ROW_SCHEMA in part:
+            return {"$ref": f"#/components/schemas/{part[ROW_SCHEMA]}"}
+        return {name: refer_to_rows(each) for name, each in part.items()}
+    return [refer_to_rows(each) for each in part] if isinstance(part, list) else part
 
 
 class Message(BaseModel):
@@ -28,21 +58,6 @@ class Message(BaseModel):
     time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
-
-
-class MessageOutcome(BaseModel):
-    """What became of one message."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "accepted", "id": "m1", "seq": 17}]})
-    status: Literal["accepted", "duplicate", "refused"]
-    id: str | None = None
-    seq: int | None = Field(default=None, description="its number in the stream")
-    line: int | None = Field(default=None, description="of the request, from 1, where it has several rows")
-    reason: str | None = None
-    detail: str | None = None
-    column: str | None = Field(default=None, description="of a refusal: whose value is at fault")
-    value: Any = Field(default=None, description="what the row has there, as text where it may be long")
-    delivered: bool | None = Field(default=None, description="with wait=delivered: whether its updates are out")
 
 
 class MessagesAnswer(BaseModel):
@@ -85,79 +100,11 @@ class Subscription(BaseModel):
     ttl_s: float | None = Field(default=None, description="seconds until it ends, in place of expires_at")
 
 
-class SubscriptionOutcome(BaseModel):
-    """What became of a subscription."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"status": "created", "subscription_id": "s1", "etag": '"5f0c2b"', "from_seq": 18}]
-        }
-    )
-    status: Literal["created", "replaced", "unchanged", "deleted", "refused"]
-    subscription_id: str | None = None
-    etag: str | None = None
-    from_seq: int | None = Field(default=None, description="the message from which the change counts")
-    line: int | None = None
-    reason: str | None = None
-    detail: str | None = None
-    column: str | None = None
-    value: Any = None
-
-
 class SubscriptionsPage(BaseModel):
     """Active subscriptions in the order of registration."""
 
     subscriptions: list[dict[str, Any]]
     after: int | None = Field(description="cursor of the next page; null at the end")
-
-
-class UpdateRow(BaseModel):
-    """One update, the data of one event."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"id": "17-0", "change": "enter", "subscription_id": "s2", "message_id": "m1", "seq": 17,
-                 "as_of": 17, "score": 0.01, "text": "Ramen, open late", "lon": 139.69, "lat": 35.68}
-            ]
-        }
-    )  # fmt: skip
-    id: str
-    change: Literal["match", "enter", "leave"]
-    subscription_id: str
-    message_id: str
-    seq: int
-    as_of: int
-    score: float | None = Field(description=SCORE)
-    text: str
-    lon: float
-    lat: float
-
-
-class ResultRow(BaseModel):
-    """A message in a result."""
-
-    rank: int | None = Field(description="from 1; null for a match")
-    message_id: str
-    seq: int
-    score: float | None = Field(description=SCORE)
-    text: str
-    lon: float
-    lat: float
-    words: list[str] = Field(description="the keywords that it has")
-    distance_km: float | None = Field(description="null where the subscription has a region")
-
-
-class Results(BaseModel):
-    """The result of a subscription."""
-
-    subscription_id: str
-    kind: str
-    as_of: int = Field(description="all messages up to this one are accounted for")
-    results: list[ResultRow]
-    gap: dict[str, Any] | None = Field(
-        None, description="there if files of updates are lost: rows of messages from `after` to `before` may be missing"
-    )
 
 
 class Explanation(BaseModel):

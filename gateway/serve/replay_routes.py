@@ -6,10 +6,11 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.client.rows import Results
 from gateway.serve.bodies import encoded
 from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
-from gateway.serve.models import Explanation, Health, Results, Subscription, SubscriptionsPage
+from gateway.serve.models import Explanation, Health, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
 from gateway.serve.problems import LATER, Problem
 from gateway.serve.questions import Questions

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.client.rows import SubscriptionOutcome
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import (
     NDJSON,
@@ -26,7 +27,7 @@ from gateway.serve.etags import IfTagged
 from gateway.serve.geojson import GEOJSON, collection_of, columns_of, features_of
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
-from gateway.serve.models import Subscription, SubscriptionOutcome, SubscriptionsPage
+from gateway.serve.models import Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
 from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
 from gateway.serve.regions import box_of, meet

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from gateway.client import rows
 from tests.support.serving import NDJSON, Follower, Served, call, events_of, lines_of, position
 
 pytestmark = pytest.mark.timeout(180)
@@ -385,7 +386,14 @@ def test_description_is_openapi_3_1_and_whole(served):
         for step in one.removeprefix("#/").split("/"):
             place = place[step]
     assert "text/event-stream" in description["paths"]["/v1/updates"]["get"]["responses"]["200"]["content"]
-    assert description["components"]["schemas"]["Message"]["examples"]
+    schemas = description["components"]["schemas"]
+    assert schemas["Message"]["examples"] and "x-row" not in json.dumps(description)
+    for row in (rows.MessageOutcome, rows.SubscriptionOutcome, rows.Update):
+        assert schemas[row.__name__]["properties"].keys() == set(row.__struct_fields__), "as the client decodes it"
+        assert schemas[row.__name__]["examples"]
+    assert schemas["MessagesAnswer"]["properties"]["outcomes"]["items"] == {
+        "$ref": "#/components/schemas/MessageOutcome"
+    }
     for path in ("/v1/messages", "/v1/subscriptions"):
         kinds = description["paths"][path]["post"]["responses"]["200"]["content"].keys()
         assert kinds == {"application/json", "application/x-ndjson"}

@@ -5,9 +5,10 @@ import threading
 import numpy as np
 import pytest
 
+from matching.errors import ConfigError
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import CheckpointCoordinator, Checkpoints
-from topology.core.checkpoint.storage import ArrowDisk, Output
+from topology.core.checkpoint.storage import LocalDisk, Output
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, TaskState
 from topology.core.checkpoint.writer import Writer
@@ -49,10 +50,18 @@ def test_writer_tells_a_checkpoint_that_fails_from_an_output_that_is_lost(tmp_pa
     assert lost.file is None and lost.fatal == "the disk is full"
 
 
-def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_back(tmp_path):
-    """Nothing is renamed there; what stands for a store of objects is Arrow's own file system of this machine."""
+class DiskWithoutRenames(LocalDisk):
+    """A folder of this machine in which nothing is renamed, as in a store of objects."""
+
+    renames = False
+
+    def rename(self, old, new):
+        raise OSError(f"{old}: cannot be renamed")
+
+
+def test_store_on_a_disk_without_renames_writes_the_manifest_last_and_reads_it_back(tmp_path):
     store = CheckpointStore("unused")
-    store._disk = ArrowDisk(f"file://{tmp_path}/checkpoints")
+    store._disk = DiskWithoutRenames(tmp_path / "checkpoints")
     assert store.newest() is None and store.last_epoch() == -1
     for epoch in range(3):
         file = store.write_task(STATE, epoch, 0)
@@ -64,6 +73,12 @@ def test_store_on_a_file_system_of_arrow_writes_the_manifest_last_and_reads_it_b
     assert len(store.disk.names()) == 4, "two checkpoints of two files are kept"
     store.disk.remove(manifest.files[0].name)
     assert store.newest().epoch == 1 and len(store.refused) == 1
+
+
+@pytest.mark.parametrize("uri", ["hdfs://host/runs", "gs://bucket/runs"])
+def test_store_of_an_unknown_scheme_is_refused_with_those_that_are_known(uri):
+    with pytest.raises(ConfigError, match=f"{uri}: .*give a path, or a URI file:// or s3://"):
+        CheckpointStore(uri).last_epoch()
 
 
 @pytest.mark.parametrize("resumed", [False, True], ids=["same process", "resumed"])

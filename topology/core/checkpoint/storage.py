@@ -1,7 +1,8 @@
 """Folders of files: the few operations that checkpoints and sinks need, on a local disk, an object store or in a test.
 
-A folder is named by its path, or by a URI (`s3://bucket/runs`) that `pyarrow.fs` knows. A file is written under a
-hidden name, forced to disk and renamed: a reader sees the whole file or none, whenever the machine stops.
+A folder is named by its path, or by a URI `file://` or `s3://bucket/runs`. A file is written under a hidden name,
+forced to disk and renamed: a reader sees the whole file or none, whenever the machine stops. An object is there, whole,
+under its own name once it is closed.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from matching.errors import CheckpointError
+from matching.errors import CheckpointError, ConfigError
 from matching.part_names import PARTS_LIST, ListedPart, listed_line, listed_parts
 from topology.core.checkpoint.fence import committed_files, fence_of
 from topology.core.frames import Buffer
@@ -122,45 +123,6 @@ class ScratchDisk(LocalDisk):
         os.replace(self.folder / old, self.folder / new)
 
 
-class ArrowDisk:
-    """A folder of a store that `pyarrow.fs` knows: HDFS, S3, Google's, Azure's. Nothing is renamed in one step."""
-
-    renames = False
-
-    def __init__(self, uri: str):
-        from pyarrow import fs
-
-        self._files, folder = fs.FileSystem.from_uri(uri)
-        self._folder = folder.rstrip("/")
-
-    def create(self, name: str) -> IO[bytes]:
-        self._files.create_dir(self._folder, recursive=True)
-        return self._files.open_output_stream(self._path(name))
-
-    def sync(self, name: str) -> int:
-        return self._files.get_file_info(self._path(name)).size
-
-    def rename(self, old: str, new: str) -> None:
-        self._files.move(self._path(old), self._path(new))
-
-    def read(self, name: str) -> Buffer:
-        with self._files.open_input_stream(self._path(name)) as file:
-            return memoryview(file.readall())
-
-    def names(self) -> list[str]:
-        from pyarrow import fs
-
-        found = self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.is_file)
-
-    def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._files.delete_file(self._path(name))
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
-
-
 class ObjectDisk:
     """A prefix of an object store, `s3://BUCKET/NAME`: an object is there, whole, once its file is closed."""
 
@@ -188,7 +150,7 @@ class ObjectDisk:
         self._bucket.delete(name)
 
 
-#: How to open folders, by scheme; all others by `pyarrow.fs`. A test adds its own.
+#: How to open folders, by scheme. A test adds its own.
 SCHEMES: dict[str, Callable[[str], Disk]] = {
     "file": lambda uri: LocalDisk(uri.removeprefix("file://")),
     SCHEME: ObjectDisk,
@@ -200,13 +162,16 @@ def open_disk(folder: str | os.PathLike[str]) -> Disk:
 
     Raises
     ------
-    OSError, ValueError
-        If `pyarrow.fs` does not know the URI.
+    ConfigError
+        For a URI with another scheme than those of `SCHEMES`.
     """
     scheme, separator, _ = os.fspath(folder).partition("://")
     if not separator:
         return LocalDisk(folder)
-    return SCHEMES.get(scheme, ArrowDisk)(os.fspath(folder))
+    if scheme not in SCHEMES:
+        known = " or ".join(f"{each}://" for each in ("file", SCHEME))
+        raise ConfigError(f"{folder}: no folders are known by {scheme}://; give a path, or a URI {known}")
+    return SCHEMES[scheme](os.fspath(folder))
 
 
 def published(folder: str) -> list[str]:

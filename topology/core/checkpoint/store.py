@@ -98,7 +98,7 @@ class CheckpointStore:
     Parameters
     ----------
     folder : str
-        Path, or a URI that `pyarrow.fs` knows.
+        Path, or a URI `file://` or `s3://`.
     disk : Disk, optional
         The opened folder.
 
@@ -118,14 +118,9 @@ class CheckpointStore:
 
     @property
     def disk(self) -> Disk:
-        """Their folder. Raises CheckpointError for an unknown URI."""
+        """Their folder. Raises ConfigError for an unknown URI."""
         if self._disk is None:
-            try:
-                self._disk = open_disk(self.folder)
-            except (OSError, ValueError, ImportError) as error:
-                raise CheckpointError(
-                    f"{self.folder}: is no folder for checkpoints ({error}); name a folder"
-                ) from error
+            self._disk = open_disk(self.folder)
         return self._disk
 
     def write_task(self, state: TaskState, epoch: int, incarnation: int) -> SavedFile:
