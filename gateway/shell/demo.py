@@ -120,9 +120,9 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
         for kind, many in counts.items():
             # The demo's digest is compared from one version to the next, so its subscriptions stay what they are.
             around = CIRCLE_SHARE if {"circle", "radius_m"} & set(KINDS.named(kind).shapes) else 0.0
-            more = {"max_frequency": 1.0, "circle_share": around, "where_share": WHERE_SHARE}
-            generate_subscriptions(etl, kind, many, SEED, files[kind], **more)
-    inputs = {"messages": etl, "subscriptions": tuple(files.values()), "out": out / "run"}
+            shares: dict[str, Any] = {"circle_share": around, "where_share": WHERE_SHARE}
+            generate_subscriptions(etl, kind, many, SEED, files[kind], max_frequency=1.0, **shares)
+    inputs: dict[str, Any] = {"messages": etl, "subscriptions": tuple(files.values()), "out": out / "run"}
     with demo.step("run", "matching on Ray"):
         report = run_shown(terminal, RunConfig(**inputs, window=WINDOW, batch=str(BATCH), executor="ray"))
     messages = {name: manifest[name] for name in ("read", "kept", "duplicates", "rejected")}
