@@ -18,11 +18,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pyspark.sql import SparkSession
 
 from gateway.commands.etl import CALLED
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
 from spark_etl.feed_options import CLEANING, FeedOptions
 from spark_etl.options import EtlOptions
 from spark_etl.stream import Fed, run_feed
 
+#: Fields that name columns, by `--column`.
+_COLUMNS = {
+    field.name: field.name.removesuffix("_column") for field in fields(EtlOptions) if field.name.endswith("_column")
+}
+_COLUMNS["geometry"] = "geometry"
 #: What is `spark-submit`'s own.
 _SPARK = ("master", "driver_memory", "packages")
 
@@ -35,13 +40,16 @@ def _parser() -> argparse.ArgumentParser:
         for field in fields(owner):
             if not (owner is FeedOptions or field.name in CLEANING) or field.name in _SPARK:
                 continue
-            if hasattr(hints[field.name], "__metadata__"):
+            if hasattr(hints[field.name], "__metadata__") and field.name not in _COLUMNS:
                 _add(parser, field.name, *get_args(hints[field.name]))
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="ROLE=NAME", help="column of a role of messages"
+    )
     return parser
 
 
 def _add(parser: argparse.ArgumentParser, name: str, kind: Any, meaning: str) -> None:
-    flag = f"--{CALLED.get(name, name.removesuffix('_column')).replace('_', '-')}"
+    flag = f"--{CALLED.get(name, name).replace('_', '-')}"
     meaning = meaning.replace("%", "%%")
     if kind is bool:
         parser.add_argument(flag, dest=name, action="store_true", default=argparse.SUPPRESS, help=meaning)
@@ -55,6 +63,13 @@ def _add(parser: argparse.ArgumentParser, name: str, kind: Any, meaning: str) ->
 def main(arguments: list[str]) -> int:
     """Feed until SIGTERM or SIGINT, or with `--once` to the end; the exit code."""
     given: dict[str, Any] = vars(_parser().parse_args(arguments))
+    roles = {role: name for name, role in _COLUMNS.items()}
+    for one in given.pop("column"):
+        role, equals, column = one.partition("=")
+        if not equals or role not in roles:
+            print(f"error: --column {one}: write ROLE=NAME, of {', '.join(roles)}", file=sys.stderr)
+            return ConfigError.exit_code
+        given[roles[role]] = column
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     own = {field.name for field in fields(FeedOptions)} - {"etl"}
     etl = EtlOptions(**{name: value for name, value in given.items() if name not in own})

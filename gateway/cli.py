@@ -78,30 +78,8 @@ def skyray(
 
 
 for command in (
-    demo,
-    feed_demo,
-    etl,
-    feed,
-    subscriptions,
-    run,
-    scale,
-    live,
-    serve,
-    keys,
-    backup,
-    convert,
-    show,
-    explain,
-    match,
-    preview,
-    verify,
-    bench,
-    loadtest,
-    plan,
-    doctor,
-    config,
-    topology,
-    version,
+    *(demo, feed_demo, etl, feed, subscriptions, run, scale, live, serve, keys, backup, convert, show, explain, match),
+    *(preview, verify, bench, loadtest, plan, doctor, config, topology, version),
 ):
     app.add_typer(command.app)
 

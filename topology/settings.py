@@ -78,6 +78,10 @@ def _beside_query_bolts(values: Mapping[str, Any]) -> int:
     return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
 
 
+def _reserved(what: str, by: str) -> Any:
+    return Field(default=0.0, description=f"{what} that {by} reserves on Ray, all tasks or none; 0: nothing")
+
+
 RouterName = Literal["hashing", "location", "keyword", "prefix", "influence", "kop", "sop", "dkm-sks", "ps2stream"]
 
 
@@ -232,38 +236,18 @@ class RunConfig(BaseModel):
     placement: Literal["auto", "spread", "shared"] = Field(
         default="auto", description="an actor for each task, or one for all light tasks; auto: by the machine's cores"
     )
-    query_cpus: Cpus = Field(
-        default=0.0,
-        description="CPUs that each task that matches subscriptions reserves on Ray, all or nothing; 0: none, so that "
-        "any number of tasks share a machine",
-    )
-    query_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each task that matches subscriptions reserves on Ray"
-    )
-    tuple_cpus: Cpus = Field(default=0.0, description="CPUs that each task that stores the window reserves on Ray")
-    tuple_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each task that stores the window reserves on Ray"
-    )
-    distribution_cpus: Cpus = Field(default=0.0, description="CPUs that each task that routes messages reserves on Ray")
-    distribution_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each task that routes messages reserves on Ray"
-    )
-    aggregation_cpus: Cpus = Field(
-        default=0.0, description="CPUs that each task that merges partial answers reserves on Ray"
-    )
-    aggregation_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each task that merges partial answers reserves on Ray"
-    )
-    delivery_cpus: Cpus = Field(default=0.0, description="CPUs that each task that writes updates reserves on Ray")
-    delivery_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each task that writes updates reserves on Ray"
-    )
-    spout_cpus: Cpus = Field(
-        default=0.0, description="CPUs that each source, of messages and of subscriptions reserves on Ray"
-    )
-    spout_memory_mib: MemoryMib = Field(
-        default=0.0, description="memory in MiB that each source, of messages and of subscriptions reserves on Ray"
-    )
+    query_cpus: Cpus = _reserved("CPUs", "each task that matches subscriptions")
+    query_memory_mib: MemoryMib = _reserved("memory in MiB", "each task that matches subscriptions")
+    tuple_cpus: Cpus = _reserved("CPUs", "each task that stores the window")
+    tuple_memory_mib: MemoryMib = _reserved("memory in MiB", "each task that stores the window")
+    distribution_cpus: Cpus = _reserved("CPUs", "each task that routes messages")
+    distribution_memory_mib: MemoryMib = _reserved("memory in MiB", "each task that routes messages")
+    aggregation_cpus: Cpus = _reserved("CPUs", "each task that merges partial answers")
+    aggregation_memory_mib: MemoryMib = _reserved("memory in MiB", "each task that merges partial answers")
+    delivery_cpus: Cpus = _reserved("CPUs", "each task that writes updates")
+    delivery_memory_mib: MemoryMib = _reserved("memory in MiB", "each task that writes updates")
+    spout_cpus: Cpus = _reserved("CPUs", "each source, of messages and of subscriptions,")
+    spout_memory_mib: MemoryMib = _reserved("memory in MiB", "each source, of messages and of subscriptions,")
     reserve_wait: float = Field(
         default=600.0,
         ge=0.0,

@@ -44,21 +44,13 @@ def _options() -> Iterator[Parameter]:
     return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")))
 
 
-@app.command(
-    cls=Command,
-    epilog=example("skyray etl tweets.jsonl.gz --out etl --column time=created_at"),
-)
+@app.command(cls=Command, epilog=example("skyray etl tweets.jsonl.gz --out etl --column time=created_at"))
 @shares(*SHARED, shown=SHOWN)
 def etl(
     raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON, CSV, Parquet; - for a pipe.")],
     options: Annotated[dict[str, Any], Late(_options)],
     dry_run: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="ROWS",
-            help="Clean the first N rows, report the outcome, and exit.",
-        ),
+        int, typer.Option(min=0, metavar="ROWS", help="Clean the first N rows, report the outcome, and exit.")
     ] = 0,
     json: Json = False,
 ) -> int:

@@ -22,10 +22,7 @@ from gateway.shell.terminal import LINE_S, Terminal, cell, table
 from matching.extras import require
 
 #: Options that the help page shows.
-SHOWN = (
-    *("out", "stream", "checkpoint", "format", "option", "packages", "every", "files", "once"),
-    *CLEANING_SHOWN,
-)
+SHOWN = (*("out", "stream", "checkpoint", "format", "option", "packages", "every", "files", "once"), *CLEANING_SHOWN)
 
 app = typer.Typer()
 

@@ -32,29 +32,12 @@ app = typer.Typer()
 def live(
     settings: Annotated[Given, Late(stream.live_settings)],
     columns: Annotated[Given, Late(stream.column_options)],
-    vocabulary: stream.StartingVocabulary = None,
-    attribute: stream.AttributeNames = None,
-    stem: stream.StemLanguage = "",
-    from_: stream.MessageSource = "",
+    stream_options: Annotated[Given, Late(stream.stream_options)],
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
-    subscriptions: stream.StartingSubscriptions = None,
-    batch: stream.BatchRows = 5_000,
-    linger_ms: stream.LingerMs = 50.0,
-    rejects: Annotated[
-        Path | None,
-        typer.Option(help="File for refused lines; standard error otherwise."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the write-ahead log; a stream that it has is resumed."),
-    ] = None,
+    rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
     status: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Print the state of such a folder and its next line, and exit.",
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Print the state of such a folder and its next line, and exit.")
     ] = None,
     metrics_port: MetricsPort = None,
     metrics_targets: MetricsTargets = None,
@@ -76,7 +59,9 @@ def live(
     if status is not None:
         require_local(status=status)
         return _print_status(status, json)
-    require_local(out=out, vocabulary=vocabulary)
+    offered = stream.StreamOptions(**stream_options)
+    out = offered.out
+    require_local(out=out, vocabulary=offered.vocabulary)
     from gateway.commands.delivering import Deliveries
     from gateway.live.in_flight import InFlight
     from gateway.live.opening import open_stream
@@ -92,15 +77,16 @@ def live(
     from topology.settings import LIVE_CREDITS
     from topology.warmup import WORDS
 
-    if from_ and out is None:
+    if offered.from_ and out is None:
         raise ConfigError("--from: how far it is read is in the log of a folder; name one with --out")
     if to and out is None:
         raise ConfigError("--to: updates are delivered from the parts of a folder; name one with --out")
     if to and settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: --to delivers what checkpoints commit; leave it out")
-    source = source_of(from_) if from_ else None
+    source = source_of(offered.from_) if offered.from_ else None
     deliveries = Deliveries(to or (), lambda line: stream.say(f"live: {line}"))
     terminal = Terminal()
+    linger_s = (50.0 if offered.linger_ms is None else offered.linger_ms) / 1000.0
     write = to_standard_output()
     with ExitStack() as stack:
         refuse = stack.enter_context(_refusing(rejects))
@@ -111,7 +97,15 @@ def live(
         step = starting.enter_context(terminal.steps("skyray live"))
         step("loading words and subscriptions")
         durable = None if out is None else _durable(write)
-        given = folder, settings, stream.named_columns(columns), vocabulary, attribute, stem, durable
+        given = (
+            folder,
+            settings,
+            stream.named_columns(columns),
+            offered.vocabulary,
+            offered.attribute,
+            offered.stem,
+            durable,
+        )
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
@@ -124,12 +118,12 @@ def live(
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         releaser.resume(run.resumes_after())
         preparing = stack.enter_context(Preparing.of(config))
-        pipe = Pipe(admission, wal, refuse, in_flight, batch, linger_ms / 1000.0, mapping, preparing)
+        pipe = Pipe(admission, wal, refuse, in_flight, offered.batch, linger_s, mapping, preparing)
         loaded = {"subscriptions": 0, "rejected": 0}
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         else:
-            loaded = stream.subscribe_all(pipe, subscriptions or [])
+            loaded = stream.subscribe_all(pipe, offered.subscriptions)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))

@@ -39,8 +39,7 @@ def scale(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has not finished.")],
     numbers: Numbers,
     wait_s: Annotated[
-        float,
-        typer.Option(min=0.0, max=1e6, help="Seconds that a running run may take until it continues."),
+        float, typer.Option(min=0.0, max=1e6, help="Seconds that a running run may take until it continues.")
     ] = 600.0,
     json: Json = False,
 ) -> int:

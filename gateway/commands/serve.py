@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from inspect import Parameter
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,65 +51,9 @@ def serve(
     columns: Annotated[Given, Late(stream.column_options)],
     limits: Annotated[Given, Late(limit_options, "limits")],
     webhooks: Annotated[Given, Late(webhook_options, "webhooks")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the write-ahead log; a stream that it has is resumed."),
-    ] = None,
-    demo: Annotated[
-        bool,
-        typer.Option(
-            "--demo",
-            help="Add generated subscriptions of every kind and messages that reach them, to see updates at once; "
-            "without --out in a new temporary folder.",
-        ),
-    ] = False,
-    demo_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            max=10_000.0,
-            help="Messages of the demo a second; 20 by default.",
-        ),
-    ] = None,
-    port: stream.PagePort = 8080,
-    host: Annotated[
-        str,
-        typer.Option(help="Address to listen on; for one of other machines there must be keys."),
-    ] = "127.0.0.1",
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name by which the server may be called; may be repeated."),
-    ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Origin of a page elsewhere whose scripts may call it; may be repeated.",
-        ),
-    ] = None,
-    trusted_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address, or network such as 10.0.0.0/8, of a proxy whose X-Forwarded-For names the client; may be "
-            "repeated. Nobody else's is read.",
-        ),
-    ] = None,
-    tiles: stream.MapTiles = "",
-    tiles_by: stream.MapTilesBy = "",
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="File of the keys; by default keys.json of the folder."),
-    ] = None,
-    require_key: Annotated[bool, typer.Option("--require-key", help="Ask for a key even if there is none.")] = False,
-    vocabulary: stream.StartingVocabulary = None,
-    attribute: stream.AttributeNames = None,
-    stem: stream.StemLanguage = "",
-    from_: stream.MessageSource = "",
+    server_options: Annotated[Given, Late(lambda: of_signature(stream.ServerOptions))],
+    stream_options: Annotated[Given, Late(stream.stream_options)],
     to: UpdateSinks = None,
-    subscriptions: stream.StartingSubscriptions = None,
-    batch: stream.BatchRows = 5_000,
-    linger_ms: stream.LingerMs = 5.0,
     json: Annotated[bool, typer.Option("--json", help="Figures at the end as JSON on standard error.")] = False,
 ) -> int:
     """Serve a live stream over HTTP: publish messages, subscribe, and follow updates.
@@ -123,7 +66,8 @@ def serve(
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     from topology.core.places import require_local
 
-    require_local(out=out, vocabulary=vocabulary)
+    offered, own = stream.ServerOptions(**server_options), stream.StreamOptions(**stream_options)
+    require_local(out=own.out, vocabulary=own.vocabulary)
     from gateway.commands.delivering import Deliveries
     from gateway.commands.serving import Watch
     from gateway.live.in_flight import InFlight
@@ -160,19 +104,21 @@ def serve(
     from topology.warmup import WORDS
 
     announcer = Announcer(stream.say)
-    out = folder_of(out, demo_rate, demo)
+    out = folder_of(own.out, offered.demo_rate, offered.demo)
     if out is None:
         raise ConfigError("--out: name the folder of the stream; or add --demo")
-    map_tiles = Tiles.of(tiles, tiles_by)
-    source = source_of(from_) if from_ else None
+    host, rate = offered.host, offered.demo_rate or RATE_PER_S
+    linger_s = (5.0 if own.linger_ms is None else own.linger_ms) / 1000.0
+    map_tiles = Tiles.of(offered.tiles, offered.tiles_by)
+    source = source_of(own.from_) if own.from_ else None
     deliveries = Deliveries(to or (), lambda line: stream.say(f"serve: {line}"))
-    proxies = [_network(text) for text in trusted_proxy or ()]
-    bounds, ring = Limits(**limits), KeyRing(keys or out / KEYS)
+    proxies = [_network(text) for text in offered.trusted_proxy]
+    bounds, ring = Limits(**limits), KeyRing(offered.keys or out / KEYS)
     calling = WebhookSettings(**webhooks)
     if host not in LOOPBACK and not ring.current():
         raise ConfigError(
             f"--host {host}: other machines could publish and read without a key; make one first: "
-            f"skyray keys create {f'--keys {keys}' if keys else f'--out {out}'} --scope admin"
+            f"skyray keys create {f'--keys {offered.keys}' if offered.keys else f'--out {out}'} --scope admin"
         )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("recovery.checkpoint_every 0: clients that connect again read from checkpoints; leave it out")
@@ -183,12 +129,12 @@ def serve(
         )
     terminal = Terminal()
     with ExitStack() as stack:
-        listening = stack.enter_context(bind(host, port))
+        listening = stack.enter_context(bind(host, offered.port))
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
         step("loading words and subscriptions")
         garbage = stack.enter_context(Garbage())
-        given = out, settings, stream.named_columns(columns), vocabulary, attribute, stem
+        given = out, settings, stream.named_columns(columns), own.vocabulary, own.attribute, own.stem
         registry = Registry()
         config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
         executor = config.executor
@@ -204,15 +150,15 @@ def serve(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.log.resume(run.saved_delivery()))
-        preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if demo else [])))
+        preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if offered.demo else [])))
         writer = Writer(
-            admission, registry, wal, in_flight, batch, linger_ms / 1000.0, mapping,
+            admission, registry, wal, in_flight, own.batch, linger_s, mapping,
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
         if not earlier:
-            stream.subscribe_all(writer, subscriptions or [])
+            stream.subscribe_all(writer, own.subscriptions)
         wal.settle = releaser.settle
-        access = Access(ring, bounds, require_key or host not in LOOPBACK)
+        access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
         door = Door(admission, registry, wal, writer, hub, releaser, access)
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer, stream.say))
@@ -226,7 +172,7 @@ def serve(
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         door.webhooks = lambda: summary_of(hooks)
         more = [webhook_routes.routes(door, hooks)]
-        web = make_app(door, asking, _names(host, *(allowed_host or ())), allow_origin or (), more, map_tiles)
+        web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
         server = Server(web, listening, hub.start, bounds.most_connections, proxies)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
@@ -246,20 +192,20 @@ def serve(
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
         stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
-        made = Demo(writer, demo_rate or RATE_PER_S, wal.next_seq)
+        made = Demo(writer, rate, wal.next_seq)
         stack.callback(made.stop)
 
         watch = Watch(
             door, releaser, run, server, hooks, deliveries, garbage,
             on_ready=lambda: stream.say("serve: ready"),
-            on_look=announcer.updates if demo else lambda _: None,
+            on_look=announcer.updates if offered.demo else lambda _: None,
             on_stop=made.stop,
             stopping=stopping,
         )  # fmt: skip
         preparing.wait({WORDS, *registry.kinds()})
         preparing.leave_a_core()
-        if demo:
-            announcer.begins(f"http://{_in_url(name)}:{number}", out, demo_rate or RATE_PER_S)
+        if offered.demo:
+            announcer.begins(f"http://{_in_url(name)}:{number}", out, rate)
             made.begin()
         stopping()  # from here on the first interrupt drains
 
@@ -282,7 +228,7 @@ def serve(
         )
         for line in deliveries.missing():
             stream.say(f"serve: {line}; the same command delivers what waits")
-        if demo:
+        if offered.demo:
             announcer.ended(out)
     return 0
 

@@ -7,16 +7,18 @@
 import sys
 import time
 from collections.abc import Iterator
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.shell.options import Command, Json, example, shares
+from gateway.shell.options import Command, Json, Late, example, of_signature, shares
 from gateway.shell.terminal import Terminal, as_json, cell, console, flushed, say_checkpoint
 from matching.errors import ConfigError, TopologyError
 from matching.extras import require
+from topology.given import Given
 
 #: Seconds between two reads of a running run's folder.
 POLL_S = 0.5
@@ -24,10 +26,15 @@ POLL_S = 0.5
 app = typer.Typer()
 
 
+def _page_options() -> Iterator[Parameter]:
+    return (one for one in of_signature(stream.ServerOptions) if one.name in ("port", "tiles", "tiles_by"))
+
+
 @app.command(cls=Command, epilog=example("skyray show runs/first s1 s2 --map s1.png"))
 @shares("server", shown=("updates", "follow", "limit", "map", "page", "port", "csv"))
 def show(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, in any state.")],
+    server: Annotated[Given, Late(_page_options)],
     subscriptions: Annotated[
         list[str] | None, typer.Argument(metavar="SUBSCRIPTION", help="Ids; a few by default.")
     ] = None,
@@ -38,8 +45,7 @@ def show(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0,
-            help="Results of each subscription, or last updates, at most; 0: all. By default 10, or 20.",
+            min=0, help="Results of each subscription, or last updates, at most; 0: all. By default 10, or 20."
         ),
     ] = None,
     picture: Annotated[
@@ -48,9 +54,6 @@ def show(
     page: Annotated[
         bool, typer.Option("--page", help="Show the run on a page for browsers of this machine, until Ctrl-C.")
     ] = False,
-    port: stream.PagePort = 8080,
-    tiles: stream.MapTiles = "",
-    tiles_by: stream.MapTilesBy = "",
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one row a result or update.")] = False,
     json: Json = False,
 ) -> int:
@@ -64,7 +67,7 @@ def show(
     from gateway.runs.reader import Run
 
     if page:
-        return _page(run_dir, port, tiles, tiles_by)
+        return _page(run_dir, stream.ServerOptions(**server))
     if csv and json:
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
@@ -83,7 +86,7 @@ def show(
     return _results(terminal, run, wanted, 10 if limit is None else limit, csv, picture)
 
 
-def _page(folder: Path, port: int, tiles: str, tiles_by: str) -> int:
+def _page(folder: Path, server: stream.ServerOptions) -> int:
     require("serve", "--page", "leave it out")
     from gateway.serve.replay_server import serve_run
     from gateway.serve.tiles import Tiles
@@ -91,7 +94,7 @@ def _page(folder: Path, port: int, tiles: str, tiles_by: str) -> int:
 
     if is_remote(folder):
         raise ConfigError(f"--page: shows a folder of this machine, and {folder} is in an object store; copy it first")
-    return serve_run(folder, port, stream.say, Tiles.of(tiles, tiles_by))
+    return serve_run(folder, server.port, stream.say, Tiles.of(server.tiles, server.tiles_by))
 
 
 def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:

@@ -1,7 +1,8 @@
 """What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,82 +12,103 @@ import typer
 from gateway.commands.run import ENGINES
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.terminal import cell
+from matching.errors import ConfigError
 
 if TYPE_CHECKING:
     from gateway.live.pipe import Pipe
 
-StartingVocabulary = Annotated[
-    Path | None,
-    typer.Option(
-        help="Output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it "
-        "starts without words, and its world is the earth.",
-    ),
-]
-AttributeNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="<name:type>",
-        help="Attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is "
-        "number, category or time. With --vocabulary they are those of its folder.",
-    ),
-]
-StemLanguage = Annotated[
-    str,
-    typer.Option(
-        metavar="<language>",
-        help="Language for stemming, such as english, in messages as in subscriptions; none by default. With "
-        "--vocabulary it is that of its folder.",
-    ),
-]
-StartingSubscriptions = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="<path>", help="Files of subscriptions that are active from the start."),
-]
-BatchRows = Annotated[
-    int,
-    typer.Option(
-        "--batch-rows",
-        min=1,
-        max=1_000_000,
-        help="Messages and changes of a batch of a live stream at most.",
-    ),
-]
-LingerMs = Annotated[
-    float,
-    typer.Option(
-        min=0.0,
-        max=60_000.0,
-        help="Milliseconds that a message or change waits for others at most.",
-    ),
-]
-MessageSource = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="<uri>",
-        help="Broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream), "
+
+#: Fields of `StreamOptions` that are not named like their setting.
+_CALLED = {"from_": "from", "batch": "batch_rows"}
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Settings of a live stream, beside those of its topology; annotated fields are options of both commands.
+
+    Raises
+    ------
+    ConfigError
+        For a number out of its range.
+    """
+
+    out: Annotated[Path | None, "folder with the write-ahead log; a stream that it has is resumed"] = None
+    from_: Annotated[
+        str,
+        "broker whose messages are read, beside all others: nats://HOST:PORT/STREAM?consumer=NAME (JetStream), "
         "kafka://HOST:PORT/TOPIC?group=NAME, or feed:FOLDER, which a Spark job fills. Each is read once: how far is in "
-        "the folder's log, not at the broker.",
-    ),
-]
-PagePort = Annotated[int, typer.Option("--port", min=0, max=65_535, help="0: any that is free.")]
-MapTiles = Annotated[
-    str,
-    typer.Option(
-        "--tiles",
-        metavar="URL",
-        help="Tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector tiles; "
-        "without, it has coasts, borders and large cities.",
-    ),
-]
-MapTilesBy = Annotated[
-    str,
-    typer.Option(
-        "--tiles-by",
-        metavar="TEXT",
-        help="Who is named on the map as their maker.",
-    ),
-]
+        "the folder's log, not at the broker",
+    ] = ""
+    vocabulary: Annotated[
+        Path | None,
+        "output folder of `skyray etl`, whose words, weights and world the stream starts with; by default it starts "
+        "without words, and its world is the earth",
+    ] = None
+    attribute: Annotated[
+        tuple[str, ...],
+        "attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is number, "
+        "category or time. With --vocabulary they are those of its folder",
+    ] = ()
+    stem: Annotated[
+        str,
+        "language for stemming, such as english, in messages as in subscriptions; none by default. With --vocabulary "
+        "it is that of its folder",
+    ] = ""
+    subscriptions: Annotated[tuple[Path, ...], "files of subscriptions that are active from the start"] = ()
+    batch: Annotated[int, "messages and changes of a batch at most"] = 5_000
+    linger_ms: Annotated[
+        float | None, "milliseconds that one waits for others at most; by default 50, and 5 of a server"
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("batch", 1, 1_000_000), ("linger_ms", 0, 60_000)):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ConfigError(f"stream.{_CALLED.get(name, name)} {value}: give a number, {least:,} to {most:,}")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Settings of a server; annotated fields are options of `skyray serve`, or of `skyray show --page`."""
+
+    port: Annotated[int, "0: any that is free"] = 8080
+    host: Annotated[str, "address to listen on; for one of other machines there must be keys"] = "127.0.0.1"
+    keys: Annotated[Path | None, "file of the keys; by default keys.json of the folder"] = None
+    require_key: Annotated[bool, "ask for a key even if there is none"] = False
+    allowed_host: Annotated[tuple[str, ...], "name by which the server may be called; may be repeated"] = ()
+    allow_origin: Annotated[
+        tuple[str, ...], "URL of the origin of a page elsewhere whose scripts may call it; may be repeated"
+    ] = ()
+    trusted_proxy: Annotated[
+        tuple[str, ...],
+        "address, or network such as 10.0.0.0/8, of a proxy whose X-Forwarded-For names the client; may be repeated. "
+        "Nobody else's is read",
+    ] = ()
+    tiles: Annotated[
+        str,
+        "URL of tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector "
+        "tiles; without, it has coasts, borders and large cities",
+    ] = ""
+    tiles_by: Annotated[str, "who is named on the map as their maker"] = ""
+    demo: Annotated[
+        bool,
+        "add generated subscriptions of every kind and messages that reach them, to see updates at once; without --out "
+        "in a new temporary folder",
+    ] = False
+    demo_rate: Annotated[float | None, "messages of the demo a second; 20 by default"] = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"--port {self.port}: give a number, 0 to 65535")
+        if self.demo_rate is not None and not 0.1 <= self.demo_rate <= 10_000:
+            raise ConfigError(f"server.demo_rate {self.demo_rate:g}: give a number, 0.1 to 10,000")
+
+
+def stream_options() -> Iterator[Parameter]:
+    """The options of `StreamOptions`."""
+    return of_signature(StreamOptions, lambda name: _CALLED.get(name, name))
+
+
 World = Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")]
 Distance = Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")]
 #: Settings that the help pages of both show.
@@ -120,7 +142,7 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
-def subscribe_all(pipe: "Pipe", files: list[Path]) -> dict[str, int]:
+def subscribe_all(pipe: "Pipe", files: Iterable[Path]) -> dict[str, int]:
     """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
     from matching.kinds import KINDS
     from matching.reasons import explain

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from gateway.serve.writer import TURN_ROWS, Message, Subscribe, Writer
+from gateway.shell.places import standing_query
 from gateway.shell.terminal import cell
 from matching.errors import ConfigError
 from matching.kind_table import Kind
@@ -76,18 +77,10 @@ def subscriptions(kind: Kind, count: int = SUBSCRIPTIONS_OF_A_KIND) -> list[dict
 
 
 def _subscription(kind: Kind, number: int, rng: np.random.Generator) -> dict[str, Any]:
-    _, lon, lat = _TOWNS[rng.integers(len(_TOWNS))]
+    _, *place = _TOWNS[rng.integers(len(_TOWNS))]
     words = rng.choice(_WORDS, 1 if kind.all_keywords else 2, replace=False).tolist()
-    columns: dict[str, Any] = {"subscription_id": f"{kind.name}-{number}", "kind": kind.name, "keywords": words}
-    if kind.place == "region":
-        columns["region"] = [lon - _HALF_SIDE, lat - _HALF_SIDE, lon + _HALF_SIDE, lat + _HALF_SIDE]
-    else:
-        columns |= {"lon": lon, "lat": lat}
-    if "k" in kind.fields:
-        columns["k"] = int(rng.integers(3, 8))
-    if "alpha" in kind.fields:
-        columns["alpha"] = 0.5
-    return columns
+    k = int(rng.integers(3, 8)) if "k" in kind.fields else 0
+    return standing_query(kind, number, words, (place[0], place[1]), _HALF_SIDE, k)
 
 
 class Demo:

@@ -38,8 +38,7 @@ MetricsPort = Annotated[
 MetricsTargets = Annotated[
     Path | None,
     typer.Option(
-        "--targets",
-        help="With metrics.port: folder for a file that lists the port, for Prometheus (file_sd_configs).",
+        "--targets", help="With metrics.port: folder for a file that lists the port, for Prometheus (file_sd_configs)."
     ),
 ]
 #: Options that are no settings.
@@ -72,10 +71,7 @@ def _sources(
     ] = None,
     count: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KIND=N",
-            help="How many subscriptions there are of a kind: {running}; may be repeated.",
-        ),
+        typer.Option(metavar="KIND=N", help="How many subscriptions there are of a kind: {running}; may be repeated."),
     ] = None,
 ) -> None:
     """Options of every command: where its settings come from."""

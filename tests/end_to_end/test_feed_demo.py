@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.shell.feed_demo import MARK, subscriptions
+from gateway.shell.feed_demo import subscriptions
 from gateway.shell.places import places
 from matching.kinds import KINDS
 from tests.support.processes import Command
@@ -22,7 +22,7 @@ def test_feed_demo_is_exact_and_the_same_as_a_run_over_its_log(tmp_path):
     assert found["digests"]["live"] == found["digests"]["again"]
     assert found["messages"] > 30_000 and found["rejected"] == {"coordinate_not_number": found["rows"] // 100}
     assert sum(found["verify"]["oracle_updates"].values()) >= 1_000
-    assert (tmp_path / "demo" / MARK).exists() and "update" in said and "all is written" in said
+    assert (tmp_path / "demo" / ".skyray-feed-demo").exists() and "update" in said and "all is written" in said
 
 
 def test_feed_demo_leaves_a_folder_of_others_alone(tmp_path):

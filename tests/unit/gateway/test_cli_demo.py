@@ -9,14 +9,11 @@ import pytest
 from rich.console import Console
 
 from gateway.runs.distance import distance_km
-from gateway.runs.reader import Run
-from gateway.shell.demo import MARK, _dullness, _unlike, clear_folder, sample_updates
+from gateway.shell.demo import Demo
 from gateway.shell.places import places, write_places
 from gateway.shell.progress import component_table, headline, print_summary
 from gateway.shell.terminal import Terminal, cell, plain, table
 from matching.errors import ConfigError
-from matching.kinds import KINDS
-from tests.support.small_runs import small_run
 
 
 def printed(renderable):
@@ -146,47 +143,19 @@ def test_component_table_says_what_its_figures_count():
         assert f"{column}: {unit}" in shown
 
 
-def test_sample_updates_shows_the_change_that_each_kind_is_shown_by(tmp_path):
-    """Recipes say which: a kind without results has but matches, the others say more by what enters."""
-    shown = sample_updates(Run(small_run(tmp_path)), 2)
-    assert list(dict.fromkeys(row["kind"] for row in shown)) == list(KINDS.names)
-    assert {(row["kind"], row["change"]) for row in shown} == {(kind.name, kind.recipe.shown) for kind in KINDS.run}
-    for row in shown:
-        words = row["text"].split()
-        assert row["common"] == [word for word in row["keywords"] if word in words] != []
-        assert (row["distance_km"] is None) == (KINDS.named(row["kind"]).place == "region")
-
-
 def test_clear_folder_of_somebody_else_is_refused_and_kept(tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(ConfigError, match="no earlier demo"):
-        clear_folder(tmp_path, MARK, "skyray demo")
+        Demo(Terminal(), tmp_path, "skyray demo").clear_folder()
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
 def test_clear_earlier_demo_finished_or_not_is_replaced(tmp_path):
     folder = tmp_path / "new" / "demo"
-    clear_folder(folder, MARK, "skyray demo")
+    Demo(Terminal(), folder, "skyray demo").clear_folder()
     (folder / "half.jsonl").write_text("")
-    clear_folder(folder, MARK, "skyray demo")
+    Demo(Terminal(), folder, "skyray demo").clear_folder()
     assert [path.name for path in folder.iterdir()] == [".skyray-demo"]
-
-
-def test_dullness_near_whole_words_come_before_own_place_and_fragments():
-    near = {"common": ["paris", "france"], "distance_km": 12.0}
-    far = {"common": ["paris", "france"], "distance_km": 900.0}
-    fragments = {"common": ["バ", "ba", "da"], "distance_km": 3.0}
-    own = {"common": ["paris", "france", "europe"], "distance_km": 0.0}
-    region = {"common": ["paris", "france", "europe"], "distance_km": None}
-    assert sorted([own, fragments, far, near, region], key=_dullness) == [region, near, far, own, fragments]
-
-
-def test_unlike_updates_of_the_same_message_or_words_are_shown_once():
-    rows = [
-        {"text": text, "common": common}
-        for text, common in [("a", ["x"]), ("a", ["y"]), ("b", ["v", "x"]), ("c", ["z"]), ("d", ["w"])]
-    ]
-    assert [row["text"] for row in _unlike(rows, 2)] == ["a", "c"]
 
 
 @pytest.mark.parametrize("in_lines", [None, True])
