@@ -98,7 +98,8 @@ class ParquetSource(Source):
             raise null_times(self.directory, nulls, window)
         objects = objects and has_objects(directory)
         latest_us = None if live else latest_us
-        self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live)
+        words = count_words(directory)
+        self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live, reserved=words)
 
     def read(self) -> Rows | None:
         """The next row group; a thread prefetches the one after it (Arrow releases the GIL)."""
@@ -438,6 +439,17 @@ def count_null_times(directory: str | os.PathLike[str]) -> int:
         except (OSError, pa.ArrowException) as error:
             raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
     return nulls
+
+
+def count_words(directory: str | os.PathLike[str]) -> int | None:
+    """Words in the vocabulary of an ETL directory, by its footer; None if there is none. Raises InputError."""
+    path = place(directory, "vocabulary.parquet")
+    if not path.exists():
+        return None
+    try:
+        return pq.read_metadata(arrow_file(path)).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
 
 
 def has_objects(directory: str | os.PathLike[str]) -> bool:

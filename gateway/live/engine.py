@@ -296,7 +296,7 @@ class Engine:
         new_terms.admit(new_terms.words.new_terms(cut), first)
         vectors = new_terms.words.vectors(cut)
         self.unknown_words += int(vectors.unknown.sum())
-        batch = batch_of(block, vectors, first, self.space, self.window)
+        batch = batch_of(block, vectors, self.vocabulary.reserved, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
@@ -426,8 +426,7 @@ class Engine:
     def _message(self, seq: int) -> Message:
         """A message as the oracle has it."""
         parsed = self._messages_by_seq[seq].parsed
-        schema = self.vocabulary.attributes
-        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window, schema)
+        return oracle_message(parsed, self._vector_of(seq), seq, self.space, self.window, self.vocabulary)
 
     def _row(self, seq: int) -> Row:
         return message_row(self._messages_by_seq[seq].parsed, self._vector_of(seq), self.vocabulary)

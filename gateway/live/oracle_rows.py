@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from gateway.runs.message_rows import Row
-from matching.attributes import AttributeSchema
 from matching.half_life import DecayParameters
 from matching.naive_rows import DecayModel, Extras, Message, messages_of
 from matching.space import Space
@@ -18,10 +17,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def oracle_message(
-    parsed: ParsedMessage, vector: TermVector, seq: int, space: Space, window: Window, schema: AttributeSchema
+    parsed: ParsedMessage, vector: TermVector, seq: int, space: Space, window: Window, vocabulary: Vocabulary
 ) -> Message:
     """A message as the oracle has it."""
-    batch = batch_of(MessageBlock.of([parsed], schema), TermColumns.of_one(vector), seq, space, window)
+    block, terms = MessageBlock.of([parsed], vocabulary.attributes), TermColumns.of_one(vector)
+    batch = batch_of(block, terms, vocabulary.reserved, seq, space, window)
     extras = Extras(batch.event_time_us.tolist(), batch.counts.tolist(), [parsed.object_id], [parsed.op])
     return next(messages_of(batch, extras))
 
@@ -38,5 +38,5 @@ def message_row(parsed: ParsedMessage, vector: TermVector, vocabulary: Vocabular
 
 def decay_model(fading: DecayParameters, vocabulary: Vocabulary, terms: Iterable[int]) -> DecayModel:
     """How scores fade, for the oracle, with the counts of these terms."""
-    counts = {term: int(vocabulary.collection_count[term]) for term in terms}
+    counts = {term: int(vocabulary.collection_count[term]) for term in terms if term < vocabulary.reserved}
     return DecayModel(fading.log_base_per_s, fading.smoothing, counts, vocabulary.total_tokens, fading.epoch_us)

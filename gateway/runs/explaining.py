@@ -200,7 +200,7 @@ def _scene(run: Run, number: int, seq: int, last_seq: int) -> tuple[Scene, Subsc
     kind = run.changes.kinds[subscription.kind]
     columns = {*run.columns, *kind.columns}
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
-    relevant[table.terms[table.terms < len(run.vocabulary)]] = True
+    relevant[table.terms[table.terms <= run.vocabulary.reserved]] = True
     parts: list[MessageBatch] = []
     target: list[MessageBatch] = []
     clock = NO_FLOOR
@@ -290,7 +290,8 @@ def _in_words(
     if reason == "in_result":
         return "it is in the result: no message in the window dominates it"
     if reason == "matched":
-        return "it matched: the words are there and the place is right"
+        words = "the words are there and " if answer["subscription"]["words"] else ""
+        return f"it matched: {words}the place is right"
     what = REASONS.get(reason) or RUN_REASONS[reason]
     more = ""
     if reason in ("missing_keyword", "no_common_word"):

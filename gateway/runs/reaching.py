@@ -76,7 +76,7 @@ def reach(
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, _decay(vocabulary))
     table = changes.table
-    meets = np.isin(table.terms, list(message.weights))
+    meets = np.isin(table.terms, [*message.weights, vocabulary.reserved])
     hits = np.concatenate([[0], np.cumsum(meets)])
     has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
     reasons: Counter[str] = Counter()
@@ -129,7 +129,7 @@ def _message(
     parsed = parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
     counts = vocabulary.count_terms(parsed.text)
     block = MessageBlock.of([parsed], vocabulary.attributes)
-    batch = batch_of(block, vocabulary.unit_vectors([counts]), 0, space, Window("count", 1))
+    batch = batch_of(block, vocabulary.unit_vectors([counts]), vocabulary.reserved, 0, space, Window("count", 1))
     extras = Extras([EPOCH_US], batch.counts.tolist())
     return next(messages_of(batch, extras)), [word for word in counts if vocabulary.id_of(word) is None]
 

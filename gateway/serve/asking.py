@@ -140,15 +140,17 @@ class Asking:
             if read.parsed.op == 1:
                 ends[read.seq] = read.seq
             current[read.parsed.object_id] = read.seq
-            if not subscription.weights.keys().isdisjoint(read.vector.terms.tolist()):
+            if subscription.wordless or not subscription.weights.keys().isdisjoint(read.vector.terms.tolist()):
                 there.append(read)
         target = next(self._messages(seq, seq))
-        messages = [oracle_message(read.parsed, read.vector, read.seq, space, window, self._schema) for read in there]
+        messages = [
+            oracle_message(read.parsed, read.vector, read.seq, space, window, self._vocabulary) for read in there
+        ]
         if kind.windowed:
             messages = [message for message in messages if message.life > floor]
         decay = decay_model(self._fading, self._vocabulary, subscription.weights)
         scene = Scene(messages, last_seq, floor, None, ends, space.max_distance, decay)
-        message = oracle_message(target.parsed, target.vector, seq, space, window, self._schema)
+        message = oracle_message(target.parsed, target.vector, seq, space, window, self._vocabulary)
         verdict = judge(scene, subscription, message)
         if target.parsed.ahead:
             verdict.in_result, verdict.reason = False, "ahead"
@@ -174,7 +176,7 @@ class Asking:
         Returns
         -------
         dict
-            `words`, `subscriptions` (how many are active), `candidates` (those with a word of the message), `reached`
+            `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
             (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
             and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
@@ -190,7 +192,7 @@ class Asking:
         judged = candidates[:MOST_JUDGED]
         words = self._words([*counts, *(word for one in judged for word in one.words)])
         space, window = self._admission.space, self._admission.window
-        message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, self._schema)
+        message = oracle_message(parsed, vector_of(parsed, words), 0, space, window, words)
         reached, reasons = [], Counter[str]()
         for one in judged:
             share()
@@ -240,8 +242,9 @@ class Asking:
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         block = MessageBlock.of([read.parsed for read in reads], self._schema)
-        batch = batch_of(block, words.unit_vectors(texts), 0, self._admission.space, self._admission.window)
-        past = Past.of(batch, batch.event_time_us, len(words))
+        space, window = self._admission.space, self._admission.window
+        batch = batch_of(block, words.unit_vectors(texts), words.reserved, 0, space, window)
+        past = Past.of(batch, batch.event_time_us, words.reserved + 1)
         return preview_of(parsed, KINDS, words, past, _Texts(self, reads), shown) | {"read": len(reads)}
 
     def words_of(self, one: Registered, text: str) -> list[str]:

@@ -87,6 +87,8 @@ class Registry:
         self._next = 0
         self._active: dict[int, Registered] = {}  # by ascending number
         self._by_word: dict[str, set[int]] = {}
+        self._wordless: set[int] = set()
+        self._broad: set[int] = set()
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
 
     def put(self, parsed: ParsedSubscription, row: Mapping[str, Any], at: int) -> int | None:
@@ -104,6 +106,10 @@ class Registry:
             self.owned[owner] += 1
         for word in parsed.words:
             self._by_word.setdefault(word, set()).add(number)
+        if not parsed.words:
+            self._wordless.add(number)
+        if parsed.broad:
+            self._broad.add(number)
         self._next += 1
         return before
 
@@ -135,6 +141,11 @@ class Registry:
         """How many are active."""
         return len(self._active)
 
+    @property
+    def broad(self) -> int:
+        """How many active subscriptions require nothing."""
+        return len(self._broad)
+
     def owner_of(self, name: str) -> str:
         """Owner of an id, "" if it never had one: an id keeps its owner, since its updates remain."""
         last = self.last.get(name)
@@ -146,8 +157,9 @@ class Registry:
         return None if last is None else last.kind
 
     def with_words(self, words: Iterable[str]) -> list[Registered]:
-        """Active subscriptions that have one of these terms among their keywords, in the order of registration."""
-        numbers: set[int] = set()
+        """Active subscriptions that have one of these terms among their keywords, or no keywords, in the order of
+        registration."""
+        numbers = set(self._wordless)
         for word in words:
             numbers.update(list(self._by_word.get(word, ())))
         found = map(self._active.get, sorted(numbers))
@@ -175,6 +187,8 @@ class Registry:
         if one is None:
             return None
         del self._active[one.number]
+        self._wordless.discard(one.number)
+        self._broad.discard(one.number)
         for word in one.words:
             numbers = self._by_word[word]
             numbers.discard(one.number)
