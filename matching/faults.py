@@ -36,7 +36,7 @@ _OF_REASON = {
     "no_keyword": ("keywords",),
     "no_known_keyword": ("keywords",),
     "radius_in_plane": ("radius_m", "circle"),
-    "requires_nothing": ("region",),
+    "requires_nothing": ("everything",),
     "stop_term": ("keywords",),
     "too_many_conditions": ("where",),
     "too_many_corners": ("polygon",),

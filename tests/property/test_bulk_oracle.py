@@ -179,7 +179,9 @@ def in_bulk(world: World, groups, rules=None):
         messages = columns(world.messages[some[0].first_seq : some[-1].last_seq + 1])
         # those without a keyword of anybody are left out, as `verify` does
         wanted = {term for one in world.subscriptions for term in one.weights}
-        there = [bool(wanted & world.messages[seq].weights.keys()) for seq in messages.seq.tolist()]
+        wordless = any(one.wordless for one in world.subscriptions)
+        rows = [world.messages[seq] for seq in messages.seq.tolist()]
+        there = [bool(wanted & row.weights.keys()) or (wordless and row.visible) for row in rows]
         parts.append(oracle.advance(some, messages.take(np.flatnonzero(there)), alive_to))
         done, place = done + len(some), place + 1
     results = oracle.results()

@@ -22,7 +22,7 @@ from matching.window import Boundary, Window, stream_time
 
 WORLD = (-180.0, -90.0, 180.0, 90.0)
 #: The reserved term of visible messages, and of subscriptions without keywords.
-RESERVED = 99
+RESERVED = 2**31 - 2
 
 
 def weighted(terms: Iterable[int] | dict[int, float]) -> dict[int, float]:

@@ -69,7 +69,7 @@ HALF = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0]]]}
         (KNN | {"lon": None}, "missing_coordinate", "lon"),
         (KNN | {"keywords": ["ramen", 3]}, "wrong_type", "keywords"),
         (KNN | {"keywords": "..."}, "no_keyword", "keywords"),
-        (BOOLEAN | {"keywords": None, "region": [-180, -90, 180, 90]}, "requires_nothing", "region"),
+        (BOOLEAN | {"keywords": None, "region": [-180, -90, 180, 90]}, "requires_nothing", "everything"),
         (BOOLEAN | {"everything": 3}, "bad_everything", "everything"),
         (KNN | {"kind": "nearest"}, "unknown_kind", "kind"),
         (KNN | {"subscription_id": None}, "missing_id", "subscription_id"),
