@@ -46,7 +46,7 @@ def random_subscription(rng, number):
     row |= {"alpha": float(rng.random())} if "alpha" in kind.fields else {}
     step = int(row["region"][0] if kind.place == "region" else row["lon"])
     if kind.wordless and step % 4 == 0:  # nothing more is drawn, so that all else stays what it is
-        row["keywords"] = None
+        del row["keywords"]
         row |= {"not_keywords": WORDS[0]} if step % 3 == 0 else {}
     return row
 
@@ -94,7 +94,7 @@ class Beside:
 
     def subscribe(self, row):
         """Returns why it is refused, by a reason code; None if it is accepted."""
-        if not self.growing.subscription(row["keywords"] or ()):
+        if not self.growing.subscription(row.get("keywords") or ()):
             return "too_many_terms"
         if not self.growing.most_terms:
             found = subscription_row(row, self.growing.vocabulary, self.space, KINDS)
