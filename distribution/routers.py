@@ -99,14 +99,17 @@ def _sends(name: str) -> str:
     return "by keyword" if _CLASSES[name].replicates else "every message to all"
 
 
-def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool) -> str | None:
+def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool, wordless: bool = False) -> str | None:
     """Why a router cannot place a subscription of a kind, as the end of a sentence about it; None if the router can.
 
-    `row_wants_any`: whether the subscription matches by any of its keywords (`"match": "any"`).
+    `row_wants_any`: whether the subscription matches by any of its keywords (`"match": "any"`); `wordless`: whether it
+    has none.
     """
     if name not in _CLASSES or not _CLASSES[name].replicates or kind not in kinds:
         return None
     of_kind = kinds.named(kind)
+    if wordless:
+        return "has no keywords, and this router places it by one of them"
     if of_kind.all_keywords:
         return 'has "match": "any", and this router places it by one of its keywords' if row_wants_any else None
     return None if of_kind.replicated else f"is of kind {kind}, which this router cannot place"

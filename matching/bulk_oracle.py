@@ -233,7 +233,7 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     length = chunk.lengths[row]
     for term, each, place in zip(terms.tolist(), lists, places, strict=True):
         in_message = np.zeros(row.shape[0])
-        in_message[place] = chunk.words.counts[each] / length[place]
+        in_message[place] = chunk.words.counts[each] / np.maximum(length[place], 1)  # 0 of none, without text
         in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     alpha = float(table.alpha[at])
@@ -271,7 +271,9 @@ def in_region(messages: MessageBatch, region: np.ndarray, lists: Sequence[Int64]
     dy = (messages.south[row] + messages.north[row]) / 2.0 - (south + north) / 2.0
     half = math.sqrt((east - west) * (east - west) + (north - south) * (north - south)) / 2.0
     spatial = np.maximum(0.0, 1.0 - np.sqrt(dx * dx + dy * dy) / half) if half > 0.0 else np.ones(row.shape[0])
-    lengths = messages.term_offsets[row + 1] - messages.term_offsets[row]
+    ends = messages.term_offsets[row + 1]
+    # the reserved term, the last one, is no word; its weight is minus zero
+    lengths = ends - messages.term_offsets[row] - np.signbit(messages.weights[ends - 1])
     return Eligible(row, spatial, common / (len(lists) + lengths - common))
 
 

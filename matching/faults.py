@@ -18,6 +18,7 @@ _IDS = ("id", "object_id")
 _OF_REASON = {
     "bad_alpha": ("alpha",),
     "bad_circle": ("circle",),
+    "bad_everything": ("everything",),
     "bad_k": ("k",),
     "bad_match": ("match",),
     "bad_polygon": ("polygon",),
@@ -35,6 +36,7 @@ _OF_REASON = {
     "no_keyword": ("keywords",),
     "no_known_keyword": ("keywords",),
     "radius_in_plane": ("radius_m", "circle"),
+    "requires_nothing": ("everything",),
     "stop_term": ("keywords",),
     "too_many_conditions": ("where",),
     "too_many_corners": ("polygon",),

@@ -100,6 +100,7 @@ class Kind:
     message_place : str       what of a message must meet a region: "box", its rectangle, or "centre"
     wraps : bool              a region may cross the antimeridian
     needs_extent : bool       a region must be more than a point
+    wordless : bool           a subscription may have no keywords, and asks for every visible message then
     all_keywords : bool       every match has all keywords, unless the row has `match` = any
     fields : tuple of str     fields of a row beside keywords and place: of "k", "alpha", "match"
     shapes : tuple of str     shapes of its subscriptions: of "circle" and "polygon", in place of a region, or a filter
@@ -121,6 +122,7 @@ class Kind:
     message_place: str = "centre"
     wraps: bool = False
     needs_extent: bool = False
+    wordless: bool = True
     all_keywords: bool = False
     fields: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()

@@ -110,6 +110,7 @@ KINDS = Kinds(
             "skyline",
             "region",
             SkylineOperator,
+            wordless=False,  # its text score is a share of the keywords
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
             engines=ByName(

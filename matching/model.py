@@ -86,7 +86,8 @@ class MessageBatch(NamedTuple):
     life : int64[n]           the message is alive while `life > Boundary.floor`: its seq (count window) or its
                               event time in microseconds (time window)
     term_offsets : int64[n+1] term_offsets[i]:term_offsets[i + 1] are the terms of message i
-    terms : int32[nnz]        ascending within a message, without repeats
+    terms : int32[nnz]        ascending within a message, without repeats; of a visible message the last one is reserved
+                              (`matching.reserved`)
     weights : float32[nnz]    unit tf-idf vector over the terms in the vocabulary
     counts : int32[nnz]       occurrences of each term in its message; empty where no kind needs it
     event_time_us : int64[n]  microseconds; empty where no kind needs it
@@ -155,7 +156,8 @@ class SubscriptionTable(NamedTuple):
     k : int32[n]              0 where the kind has none
     alpha : float64[n]        weight of the spatial score; NaN where the kind has none
     term_offsets : int64[n+1]
-    terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed
+    terms : int32[nnz]        ascending, without repeats; `UNKNOWN_TERM` at most once, last, only where all are needed;
+                              of one without keywords the reserved term alone (`matching.reserved`)
     weights : float32[nnz]    unit idf vector over the terms in the vocabulary
     filter_offsets : int64[n+1]    filter_words[filter_offsets[i]:filter_offsets[i + 1]] is the filter of subscription
                               i (`matching.filters`), nothing for one without; empty (0) where no row has one

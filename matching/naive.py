@@ -18,7 +18,9 @@ Rules:
   strictly better; coincident messages of a skyline all stay.
 - A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
-- Beside `boolean`, a message can only matter to a subscription with which it shares a keyword.
+- Beside `boolean`, a message can only matter to a subscription with which it shares a keyword, or which has none.
+- A subscription without keywords meets every visible message; `topk` and `decay` then rank by place, as with alpha 1.
+  What has no text may be visible, and what is not visible (a deletion, a mark of a clock, what was set aside) has none.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
 """
 
@@ -54,6 +56,16 @@ def common_terms(subscription: Subscription, message: Message) -> list[int]:
     return sorted(term for term in subscription.weights if term in message.weights)
 
 
+def meets(subscription: Subscription, message: Message) -> bool:
+    """Whether they share a keyword, or the subscription asks for every visible message."""
+    return message.visible if subscription.wordless else not subscription.weights.keys().isdisjoint(message.weights)
+
+
+def alpha_of(subscription: Subscription) -> float:
+    """The weight of the place: 1 without keywords."""
+    return 1.0 if subscription.wordless else subscription.alpha
+
+
 def passes(subscription: Subscription, message: Message) -> bool:
     """Whether a message satisfies the filter of a subscription; a range message counts with its centre."""
     return first_failed(subscription, message) is None
@@ -80,11 +92,14 @@ def boxes_meet(a: tuple[float, float, float, float], b: tuple[float, float, floa
 
 
 def boolean_match(subscription: Subscription, message: Message) -> bool:
-    """All keywords contained, or one where one is enough (`ANY_KEYWORD`), and the region met by point or rectangle.
+    """All keywords contained, or one where one is enough (`ANY_KEYWORD`), and the region met by point or rectangle;
+    without keywords the message has to be visible.
 
     Nothing wraps: a point at longitude 180 is not at -180, though a region across the antimeridian contains both."""
     place = (message.west, message.south, message.east, message.north)
-    contained = [term in message.weights for term in subscription.weights]
+    contained = (
+        [message.visible] if subscription.wordless else [term in message.weights for term in subscription.weights]
+    )
     return (any(contained) if subscription.match == ANY_KEYWORD else all(contained)) and any(
         boxes_meet(box, place) for box in boxes(subscription.region)
     )
@@ -111,7 +126,7 @@ def topk_score(subscription: Subscription, message: Message, max_distance: float
     text = 0.0
     for term in common_terms(subscription, message):
         text += subscription.weights[term] * message.weights[term]
-    return subscription.alpha * spatial + (1.0 - subscription.alpha) * text
+    return alpha_of(subscription) * spatial + (1.0 - alpha_of(subscription)) * text
 
 
 def decay_key(subscription: Subscription, message: Message, max_distance: float, model: DecayModel) -> float:
@@ -127,7 +142,7 @@ def decay_key(subscription: Subscription, message: Message, max_distance: float,
         in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     spatial = proximity(subscription, message, max_distance)
-    relevance = subscription.alpha * spatial + (1.0 - subscription.alpha) * text
+    relevance = alpha_of(subscription) * spatial + (1.0 - alpha_of(subscription)) * text
     if relevance <= 0.0:
         return -math.inf
     return math.log(relevance) + (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s
@@ -221,7 +236,7 @@ class Decay(Standing):
     def offer(self, message: Message) -> None:
         if message.event_time_us == NO_FLOOR:
             return
-        if self.decay is None or not message.counts:
+        if self.decay is None or (message.weights and not message.counts):
             what = "decay model" if self.decay is None else f"counts for message {message.seq}"
             raise TopologyError(f"decay subscription {self.subscription.number}: the oracle was given no {what}")
         self.best.append((decay_key(self.subscription, message, self.max_distance, self.decay), message.seq))
@@ -319,6 +334,7 @@ class Oracle:
         self.standings = dict(STANDINGS) | dict(standings or {})
         self._subscriptions: dict[int, Subscription] = {}
         self._by_term: dict[int, set[int]] = {}
+        self._wordless: set[int] = set()
         self._standing: dict[int, Standing] = {}
         self._ended: list[Standing] = []
         self._kept: list[Message] = []  # the window, and what expired since it was last swept
@@ -413,6 +429,7 @@ class Oracle:
             raise TopologyError(f"subscription {change} cannot be removed: it was never added, or removed before")
         for term in subscription.weights:
             self._by_term[term].discard(change)
+        self._wordless.discard(change)
         if change in self._standing:
             self._ended.append(self._standing.pop(change))
 
@@ -422,24 +439,25 @@ class Oracle:
         self._subscriptions[new.number] = new
         for term in new.weights:
             self._by_term.setdefault(term, set()).add(new.number)
+        if new.wordless:
+            self._wordless.add(new.number)
         if new.kind == BOOLEAN:
             return
         standing = self.standings[new.kind](new, self.max_distance, self.decay)
         self._standing[new.number] = standing
         if standing.from_window:
             for message in self._kept:
-                meets = not new.weights.keys().isdisjoint(message.weights) and passes(new, message)
-                if meets and not self._hidden(new.kind, message.seq):
+                if meets(new, message) and passes(new, message) and not self._hidden(new.kind, message.seq):
                     standing.offer(message)
 
     def _publish(self, message: Message) -> Iterator[Update]:
-        """One message meets every subscription with which it shares a keyword."""
+        """One message meets every subscription with which it shares a keyword, or that has none."""
         self._replace(message)
         self._kept.append(message)
-        meets: set[int] = set()
+        met: set[int] = set(self._wordless) if message.visible else set()
         for term in message.weights:
-            meets |= self._by_term.get(term, set())
-        for number in sorted(meets):
+            met |= self._by_term.get(term, set())
+        for number in sorted(met):
             subscription = self._subscriptions[number]
             if not passes(subscription, message):
                 continue

@@ -6,7 +6,7 @@ Columns of NumPy become rows of plain numbers here, and nothing is decided.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matching.model import MessageBatch, SubscriptionTable, UpdateBatch
 from matching.naive_filters import Instruction, instructions_of
@@ -14,7 +14,8 @@ from matching.naive_filters import Instruction, instructions_of
 
 class Message(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
-    sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`.
+    sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
+    meets subscriptions without keywords.
     """
 
     seq: int
@@ -32,12 +33,13 @@ class Message(NamedTuple):
     op: int
     keys: Sequence[int] = ()
     vector: tuple[float, float, float] | None = None
+    visible: bool = False
 
 
 class Subscription(NamedTuple):
     """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight; a message must
     satisfy all of `filter`. `vector` is the point on the sphere, None in the plane; `radius_m` its own radius, None
-    without.
+    without. One that is `wordless` has no keywords, and asks for every visible message.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Subscription(NamedTuple):
     filter: tuple[Instruction, ...] = ()
     vector: tuple[float, float, float] | None = None
     radius_m: float | None = None
+    wordless: bool = False
 
 
 class Extras(NamedTuple):
@@ -122,14 +125,26 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
         cut = slice(offsets[row], offsets[row + 1])
         yield Message(
             *values,
-            weights=dict(zip(terms[cut], weights[cut], strict=True)),
-            counts={} if more.counts is None else dict(zip(terms[cut], map(int, more.counts[cut]), strict=True)),
+            weights=_words(terms[cut], weights[cut], weights[cut]),
+            counts={} if more.counts is None else _words(terms[cut], list(map(int, more.counts[cut])), weights[cut]),
             event_time_us=0 if more.event_time_us is None else int(more.event_time_us[row]),
             object_id=values[0] if more.object_id is None else more.object_id[row],
             op=0 if more.op is None else int(more.op[row]),
             keys=keys[row] if keys else (),
             vector=tuple(vectors[row]) if vectors else None,
+            visible=any(map(_is_reserved, weights[cut])),
         )
+
+
+def _words(terms: Sequence[int], values: Sequence[Any], weights: Sequence[float]) -> dict[int, Any]:
+    """The values of terms, without that of the reserved one (`matching.reserved`)."""
+    rows = zip(terms, values, weights, strict=True)
+    return {term: value for term, value, weight in rows if not _is_reserved(weight)}
+
+
+def _is_reserved(weight: float) -> bool:
+    """Whether a weight is minus zero, which only the reserved term has."""
+    return math.copysign(1.0, weight) < 0.0
 
 
 def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
@@ -141,11 +156,14 @@ def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         number, kind, at, x, y, region, match, k, alpha = values
-        keywords = dict(zip(terms[cut], weights[cut], strict=True))
+        keywords = _words(terms[cut], weights[cut], weights[cut])
+        wordless = any(map(_is_reserved, weights[cut]))
         filters = instructions_of(words[cuts[row] : cuts[row + 1]]) if cuts else ()
         vector = tuple(vectors[row]) if vectors else None
         radius_m = None if not radii or math.isnan(radii[row]) else radii[row]
-        yield Subscription(number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters, vector, radius_m)
+        yield Subscription(
+            number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters, vector, radius_m, wordless
+        )
 
 
 def updates_of(batch: UpdateBatch) -> Iterator[Update]:

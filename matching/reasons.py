@@ -27,6 +27,7 @@ REASONS = {
     "bad_circle": "circle must have lon, lat and radius_m, and nothing else",
     "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
+    "bad_everything": "everything must be true or false",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number (a float: below 2^53), of at most {MAX_ID_CHARACTERS} characters",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
@@ -62,6 +63,8 @@ REASONS = {
     "nul_byte": "the line, text or id has a NUL",
     "number_not_finite": "a number is NaN, infinite, or too large",
     "outside_world": "the point lies outside the world box",
+    "requires_nothing": "no keyword, no where, and no region but the whole earth: every message would match; if so "
+    'meant, add "everything": true',
     "stop_term": "a keyword is a stop term that was removed from the messages, so all keywords can never be found",
     "text_too_long": f"the text is longer than {MAX_TEXT_CHARACTERS:,} characters",
     "too_deep": f"lists and objects are nested more than {MAX_DEPTH} deep, the row counted",

@@ -17,6 +17,7 @@ from matching.fields import MAX_ID_CHARACTERS, Refusal, encodes
 from matching.kind_table import Kind, Kinds
 from matching.model import KEYWORDS_BY_KIND, TERM, Float64, Int64, SubscriptionTable
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from matching.reserved import with_reserved
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 from matching.validate import (
@@ -175,7 +176,7 @@ def terms_known_now(
     Parameters
     ----------
     table : SubscriptionTable    of n rows
-    words : sequence of str      of the keywords of all rows
+    words : sequence of str      of the keywords of all rows, none of one that has none
     offsets : int64[n + 1]       cuts `words` into rows
     vocabulary : Vocabulary      one that admits terms
 
@@ -183,7 +184,7 @@ def terms_known_now(
     -------
     SubscriptionTable
     int64[n]
-        How many terms each row has.
+        How many words of each row have an id.
     """
     ids = np.array([_NO_TERM if (term := vocabulary.id_of(word)) is None else term for word in words], np.int64)
     row = np.repeat(np.arange(len(table)), np.diff(offsets))
@@ -192,6 +193,7 @@ def terms_known_now(
     count = np.bincount(row[known], minlength=len(table))
     starts, terms = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)]), ids[known].astype(TERM)
     weights = unit_weights(vocabulary.idf[terms], starts)
+    starts, terms, weights, _ = with_reserved(vocabulary.reserved, np.diff(offsets) == 0, starts, terms, weights, None)
     return table.having(term_offsets=starts, terms=terms, weights=weights), count
 
 

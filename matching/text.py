@@ -384,6 +384,11 @@ class Vocabulary:
         """The lowest id that a term has."""
         return self.most_terms - len(self.admitted)
 
+    @property
+    def reserved(self) -> int:
+        """The id of the reserved term (`matching.reserved`): above those of all words, and the same for good."""
+        return self.most_terms + len(self.terms)
+
     def term_of(self, term_id: int) -> str:
         """The term of an id."""
         late = self.most_terms - 1 - term_id

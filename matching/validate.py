@@ -38,7 +38,7 @@ from matching.fields import (
     shown,
     whole_number,
 )
-from matching.filter_fields import ALL_KEYWORDS, filter_of, need_of, shape_of
+from matching.filter_fields import ALL_KEYWORDS, Shape, filter_of, need_of, shape_of
 from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import (
@@ -51,18 +51,23 @@ from matching.model import (
     SubscriptionTable,
 )
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from matching.reserved import RESERVED_IDF
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "radius_m", "where", "k", "alpha", "at", "until")
+     "radius_m", "where", "everything", "k", "alpha", "at", "until")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where")
 #: Those that a message must satisfy beside keywords, region and point.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
+#: The region of one that asks for everything, and names none.
+EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
+#: Values of `everything`, text as tables have it.
+_EVERYTHING = {None: False, False: False, True: True, "": False, "false": False, "true": True}
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
 
@@ -128,8 +133,10 @@ class ParsedSubscription(NamedTuple):
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
     many keywords a message must have, if that is a number; `excluded` are the words of `not_keywords`, of which the
-    vocabulary lacks `unknown_excluded`. `vector` is the point as a unit vector, if distances are on the sphere;
-    `radius_m` where proximity is 0, NaN where the subscription does not say.
+    vocabulary lacks `unknown_excluded`. One without keywords has no words, and the reserved term
+    (`matching.reserved`). `vector` is the point as a unit vector, if distances are on the sphere;
+    `radius_m` where proximity is 0, NaN where the subscription does not say. `broad`: every visible message matches,
+    but those with an excluded word.
     """
 
     subscription_id: str
@@ -153,6 +160,7 @@ class ParsedSubscription(NamedTuple):
     unknown_excluded: int = 0
     vector: tuple[float, ...] = ()
     radius_m: float = math.nan
+    broad: bool = False
 
     @property
     def can_match(self) -> bool:
@@ -378,8 +386,15 @@ def _parsed(
     shape = shape_of(obj, kind)
     if isinstance(shape, Refusal):
         return shape
+    asked = obj.get("everything")
+    if not isinstance(asked, bool | str | None) or asked not in _EVERYTHING:
+        return "bad_everything"
+    everything = _EVERYTHING[asked]
+    wordless = asks_no_word(obj.get("keywords"))
     if kind.place != "region":
         place = _point_of(obj, space)
+    elif everything and wordless and shape is None and obj.get("region") is None:
+        place = math.nan, math.nan, EVERYWHERE, ()
     else:
         place = _region_of(obj, kind, None if shape is None else shape.region)
     if isinstance(place, str | Refusal):
@@ -393,8 +408,10 @@ def _parsed(
             return "bad_k"
     if "alpha" in kind.fields:
         alpha = share(obj.get("alpha"))
-        if alpha is None:
+        if alpha is None and not (wordless and obj.get("alpha") is None):
             return "bad_alpha"
+        if wordless:
+            alpha = 1.0  # by place alone
     at = 0 if obj.get("at") is None else whole_number(obj["at"])
     until = None if obj.get("until") is None else whole_number(obj["until"])
     if (
@@ -406,12 +423,20 @@ def _parsed(
     needs = need_of(obj.get("match"), kind)
     if isinstance(needs, str):
         return needs
-    found = _keywords_of(obj.get("keywords"), needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
+    if wordless:
+        if not kind.wordless:
+            return Refusal("no_keyword", f"a {kind.name} compares words: give keywords, or take another kind")
+        if obj.get("match") not in (None, "all"):
+            return Refusal("no_keyword", f"match is {shown(obj['match'])}: there is none to match")
+        found = (vocabulary.reserved,), (RESERVED_IDF,), (), 0, 0
+        needs = ALL_KEYWORDS if kind.all_keywords else 1
+    else:
+        found = _keywords_of(obj["keywords"], needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
     if isinstance(found, str):
         return found
     match = ANY_KEYWORD if kind.all_keywords and needs != ALL_KEYWORDS else KEYWORDS_BY_KIND
     words = found[2]
-    if needs > len(words):
+    if needs > len(words) and not wordless:
         return "match_too_large"
     if needs == ALL_KEYWORDS and not kind.all_keywords:
         needs = len(words)
@@ -421,12 +446,28 @@ def _parsed(
     program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
     if isinstance(program, Refusal):
         return program
+    broad = wordless and _is_broad(kind, shape, place[2], obj.get("where"))
+    if broad and not everything:
+        return "requires_nothing"
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
     radius_m = shape.radius_m if shape is not None and "alpha" in kind.fields else math.nan
     return ParsedSubscription(
         subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, excluded, unknown,
-        place[3], radius_m,
+        place[3], radius_m, broad,
     )  # fmt: skip
+
+
+def asks_no_word(keywords: Any) -> bool:
+    """Whether a value of `keywords` has nothing in it: then every visible message is asked for."""
+    texts = [keywords] if isinstance(keywords, str) else keywords
+    return texts is None or (isinstance(texts, list | tuple) and all(text == "" for text in texts))
+
+
+def _is_broad(kind: Kind, shape: Shape | None, region: tuple[float, float, float, float], where: Any) -> bool:
+    """Whether a subscription without keywords requires nothing else either, and has no k that limits its result."""
+    west, south, east, north = region
+    limited = "k" in kind.fields or shape is not None or bool(where)
+    return not limited and west <= -180.0 and east >= 180.0 and south <= -90.0 and north >= 90.0
 
 
 def _no_object(text: str) -> str:
@@ -503,8 +544,6 @@ def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Fou
 
     Where not all are needed, those that no message can have are left out.
     """
-    if keywords is None:
-        return "no_keyword"
     words = _words_of(keywords, vocabulary)
     if isinstance(words, str):
         return words

@@ -13,6 +13,7 @@ import pyarrow as pa
 from matching.attributes import ATTRIBUTE, MISSING_KEY, category_key, number_keys
 from matching.errors import InputError
 from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, Int32, Int64, MessageBatch, Names
+from matching.reserved import with_reserved
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
 from spouts.cutting import Rows
@@ -61,6 +62,9 @@ class Columns:
         See `spouts.parquet.ParquetSource`.
     untimed : bool
         Messages may lack a time; those are in no time window.
+    reserved : int, optional
+        Id of the term that all visible messages have beside those of the files (`matching.reserved`): all but
+        deletions, and those that are ahead or outside the world.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Columns:
         latest_us: int | None = None,
         timed: bool = False,
         untimed: bool = False,
+        reserved: int | None = None,
     ):
         self.window = window
         self.space = space
@@ -81,6 +86,7 @@ class Columns:
         self._stream_times = timed or window.kind == "time"
         self._times = self._own_times or self._stream_times
         self._untimed = untimed
+        self._reserved = reserved
         self.latest_us = latest_us
         self._path = Path()
         self._attributes: list[str] = []
@@ -108,8 +114,8 @@ class Columns:
         sides = [side for side in SIDES if side in present]
         if sides and len(sides) < 4:
             raise damaged(self._path, f"has {', '.join(sides)} and not all four sides of range messages")
-        if self._objects:
-            columns += [name for name in OBJECT_COLUMNS if has_column(self._path, schema, name)]
+        wanted = OBJECT_COLUMNS if self._objects else ("op",)
+        columns += [name for name in wanted if has_column(self._path, schema, name)]
         if AHEAD in present:
             if not pa.types.is_boolean(schema.field(AHEAD).type):
                 raise damaged(
@@ -153,6 +159,13 @@ class Columns:
         if outside.any():
             lon = np.clip(lon, self.space.west, self.space.east)
             lat = np.clip(lat, self.space.south, self.space.north)
+        if self._reserved is not None:
+            visible = ~(outside | ahead)
+            if "op" in columns:
+                visible &= columns["op"].fill_null(0).to_numpy(zero_copy_only=False) == 0
+            of_terms = with_reserved(self._reserved, visible, offsets, terms, weights, counts if self._counts else None)
+            offsets, terms, weights, counted = of_terms
+            counts = NO_COUNTS if counted is None else counted
         box = self._convert_sides(columns, lon, lat, outside)
         x, y = self.space.project(lon, lat)
         if times is not None and ahead.any():

@@ -142,8 +142,10 @@ class LogSource(Source):
 
     def _rows(self, record: Record) -> tuple[Rows, int]:
         block, terms = block_of(record, self._next_seq, self._space, self._reader.path)
-        vectors = weigh(terms, self._words.vocabulary.idf)
-        return rows_of(block, vectors, self._next_seq, self._space, self._window), int(vectors.unknown.sum())
+        vocabulary = self._words.vocabulary
+        vectors = weigh(terms, vocabulary.idf)
+        rows = rows_of(block, vectors, vocabulary.reserved, self._next_seq, self._space, self._window)
+        return rows, int(vectors.unknown.sum())
 
 
 class LoggedMessages(MessageSpout):

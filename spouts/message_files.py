@@ -74,6 +74,20 @@ def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
     return sorted(path for path in place(directory, "messages").glob("*.parquet") if path.name[0] not in "._")
 
 
+def count_words(directory: str | os.PathLike[str]) -> int | None:
+    """How many words the terms of a folder's messages are of; None of one without a vocabulary. Raises InputError."""
+    if history := history_of(directory):
+        vocabulary = _vocabulary_of(history)
+        return vocabulary.reserved - vocabulary.first_id
+    path = place(directory, "vocabulary.parquet")
+    if not path.exists():
+        return None
+    try:
+        return pq.read_metadata(arrow_file(path)).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, f"cannot be read as Parquet ({first_line(error)})") from error
+
+
 def open_message_file(path: Path) -> MessageFile:
     """Open one of `list_message_files`. Raises InputError if it cannot be read."""
     history = history_of(path.parents[len(LOG.parts) - 1]) if path.name == LOG.name else None

@@ -87,12 +87,18 @@ class MessageBlock(NamedTuple):
 
     def words(self) -> list[str]:
         """The texts whose words messages have: a deletion, and a message dated too far ahead, has none."""
-        texts, silent = self.texts.strings(), np.zeros(len(self), np.bool_)
-        for column in (self.deleted, self.ahead):
-            silent |= False if column is None else column
-        for row in np.flatnonzero(silent).tolist():
+        texts = self.texts.strings()
+        for row in np.flatnonzero(self.silent).tolist():
             texts[row] = ""
         return texts
+
+    @property
+    def silent(self) -> np.ndarray:
+        """bool[n]: which meet no subscription: deletions, and those dated too far ahead."""
+        silent = np.zeros(len(self), np.bool_)
+        for column in (self.deleted, self.ahead):
+            silent |= False if column is None else column
+        return silent
 
     @property
     def size_bytes(self) -> int:

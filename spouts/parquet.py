@@ -25,7 +25,14 @@ from spouts.cuts import Cuts
 from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
 from spouts.history import history_of
 from spouts.manifest import is_live, read_manifest
-from spouts.message_files import MessageFile, ParquetMessages, list_message_files, open_message_file, opened
+from spouts.message_files import (
+    MessageFile,
+    ParquetMessages,
+    count_words,
+    list_message_files,
+    open_message_file,
+    opened,
+)
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
 from spouts.versions import object_columns
 from topology.core.api.component import Context, Saved
@@ -96,7 +103,8 @@ class ParquetSource(Source):
             raise null_times(self.directory, nulls, window)
         objects = objects and has_objects(directory)
         latest_us = None if live else latest_us
-        self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live)
+        words = count_words(directory)
+        self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live, reserved=words)
 
     def read(self) -> Rows | None:
         """The next row group; a thread prefetches the one after it (Arrow releases the GIL)."""

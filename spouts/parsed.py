@@ -10,9 +10,10 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema, attribute_values
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, MessageBatch, join_messages
+from matching.reserved import with_reserved
 from matching.space import Space
 from matching.text import TermColumns, Vocabulary
-from matching.validate import DELETE, PUBLISH, ParsedMessage, RawMessage, message_row, with_attributes
+from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
 from spouts.cutting import Rows
@@ -35,10 +36,10 @@ def parse_message(row: Any, space: Space | None = None, schema: AttributeSchema 
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
-    """The message of a clock mark: it has a time and no words, so it matches nothing."""
+    """The message of a clock mark: it has a time, and deletes nothing but itself, so that it meets nobody."""
     name = f"skyray clock mark {seq}"
     lon, lat = (space.west + space.east) / 2, (space.south + space.north) / 2
-    return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, PUBLISH)
+    return ParsedMessage(name, b"", lon, lat, None, None, None, None, time_us, "", name, DELETE)
 
 
 def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> tuple[MessageBlock, MessageTerms]:
@@ -63,9 +64,11 @@ def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int
     return {} if parsed.op == DELETE or parsed.ahead else vocabulary.count_terms(parsed.text)
 
 
-def rows_of(block: MessageBlock, vectors: TermColumns, first_seq: int, space: Space, window: Window) -> Rows:
+def rows_of(
+    block: MessageBlock, vectors: TermColumns, reserved: int, first_seq: int, space: Space, window: Window
+) -> Rows:
     """The messages of a batch of a live stream as its spout publishes them. O(messages + terms)."""
-    messages = batch_of(block, vectors, first_seq, space, window)
+    messages = batch_of(block, vectors, reserved, first_seq, space, window)
     times = messages.event_time_us if window.kind == "time" else None
     return Rows(messages, block.ids, times, objects=objects_of(block), ahead=block.ahead)
 
@@ -78,11 +81,14 @@ def objects_of(block: MessageBlock) -> Objects:
     return Objects(names, np.zeros(len(block), np.bool_) if block.deleted is None else block.deleted)
 
 
-def batch_of(block: MessageBlock, vectors: TermColumns, first_seq: int, space: Space, window: Window) -> MessageBatch:
+def batch_of(
+    block: MessageBlock, vectors: TermColumns, reserved: int, first_seq: int, space: Space, window: Window
+) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + terms).
 
-    A message without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream
-    time.
+    `reserved` is the id of the term that visible ones have beside `vectors`: all but deletions, and those dated too far
+    ahead. A message without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance
+    stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
     lon, lat, times = block.lon, block.lat, block.time_us
@@ -94,8 +100,11 @@ def batch_of(block: MessageBlock, vectors: TermColumns, first_seq: int, space: S
     if block.ahead is not None:
         times = np.where(block.ahead, NO_FLOOR, times)
     keys = np.stack(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
+    given = vectors.offsets, vectors.terms, vectors.weights, vectors.counts
+    offsets, terms, weights, counts = with_reserved(reserved, ~block.silent, *given)
+    assert counts is not None, "they were given"
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, window.lives(seq, times), vectors.offsets, vectors.terms, vectors.weights,
-        vectors.counts, times, keys, space.vectors(lon, lat),
+        seq, x, y, west, south, east, north, window.lives(seq, times), offsets, terms, weights, counts, times, keys,
+        space.vectors(lon, lat),
     )  # fmt: skip
     return batch if block.sides is None else join_messages([batch])  # stores points without boxes

@@ -42,7 +42,7 @@ from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
-from matching.validate import CONDITION_COLUMNS, ParsedSubscription
+from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -292,12 +292,12 @@ def scan_subscriptions(
         to its end.
     """
     limited = kinds_without_filters(kinds, config.window_index)
-    if not limited and not any(placeable(config.router, kinds, kind.name, True) for kind in kinds.run):
+    if not limited and not any(placeable(config.router, kinds, kind.name, True, True) for kind in kinds.run):
         return scan_kinds(kinds.names, config.subscriptions)
 
     def suspects(row: Mapping[str, Any]) -> bool:
         kind, needs_all = str(row.get("kind")), row.get("match") in (None, "all")
-        if placeable(config.router, kinds, kind, not needs_all) is not None:
+        if placeable(config.router, kinds, kind, not needs_all, asks_no_word(row.get("keywords"))) is not None:
             return True
         return kind in limited and any(row.get(name) is not None for name in CONDITION_COLUMNS)
 
@@ -369,13 +369,14 @@ def subscription_refusal(
     """
     router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
     misplaced = {
-        (kind.code, match): placeable(router, kinds, kind.name, match == ANY_KEYWORD)
+        (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)
         for kind in kinds
         for match in (KEYWORDS_BY_KIND, ANY_KEYWORD)
+        for wordless in (False, True)
     }
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
-        found = misplaced[parsed.kind, parsed.match]
+        found = misplaced[parsed.kind, parsed.match, not parsed.words]
         if found is not None:
             return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
         return filter_refused(parsed)

@@ -296,7 +296,7 @@ class Engine:
         new_terms.admit(new_terms.words.new_terms(cut), first)
         vectors = new_terms.words.vectors(cut)
         self.unknown_words += int(vectors.unknown.sum())
-        batch = batch_of(block, vectors, first, self.space, self.window)
+        batch = batch_of(block, vectors, self.vocabulary.reserved, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
@@ -411,7 +411,7 @@ class Engine:
     def _kept(self) -> Rows:
         """The messages that are kept."""
         block, vectors = self._vectors(self._messages_by_seq)
-        batch = batch_of(block, vectors, 0, self.space, self.window)
+        batch = batch_of(block, vectors, self.vocabulary.reserved, 0, self.space, self.window)
         life = np.array([one.life for one in self._messages_by_seq.values()], np.int64)
         return Rows(
             MessageBatch(**batch._asdict() | {"seq": np.array(list(self._messages_by_seq)), "life": life}), block.ids

@@ -24,6 +24,7 @@ class Accepted(NamedTuple):
     line : bytes             as it is logged; empty where nothing is
     box : tuple of float     around its shape: west, south, east, north in degrees; east may be above 180
     owner, expires_at        free columns as they were given; None where there is none
+    broad : bool             whether it requires nothing (`matching.validate.ParsedSubscription`)
     """
 
     subscription_id: str
@@ -32,6 +33,7 @@ class Accepted(NamedTuple):
     box: Box
     owner: Any = None
     expires_at: Any = None
+    broad: bool = False
 
 
 class Active(Protocol):
@@ -81,6 +83,7 @@ class _Columns(msgspec.Struct, gc=False):
     radius_m: None = None
     match: None = None
     not_keywords: None = None
+    everything: None = None
     at: None = None
     until: None = None
 

@@ -301,7 +301,7 @@ class WriteAheadLog:
         if self._handover is None:
             return admitted, terms, None
         vectors = weigh(terms, words.vocabulary.idf)
-        rows = rows_of(block, vectors, self.next_seq, space, self._admission.window)
+        rows = rows_of(block, vectors, words.vocabulary.reserved, self.next_seq, space, self._admission.window)
         return admitted, terms, (rows, int(terms.unknown.sum()))
 
     def _time_us(self) -> int | None:

@@ -1,7 +1,8 @@
 """Why a message is, or is not, in a subscription's result in a run: `skyray explain RUN SUBSCRIPTION MESSAGE`.
 
-`explained` reads the messages of a stream that share a keyword, of a folder, a server or an engine, and judges them by
-the rules (`gateway.runs.match_rules`); `answer_of` puts the verdict into words, with keywords, ids and texts.
+`explained` reads the messages of a stream that share a keyword (all visible ones where there is none), of a folder, a
+server or an engine, and judges them by the rules (`gateway.runs.match_rules`); `answer_of` puts the verdict into words,
+with keywords, ids and texts.
 """
 
 import json
@@ -150,9 +151,9 @@ def explained(
         As of `Lives`; by default those of the messages.
     """
     subscription = next(subscriptions_of(table))
-    kind, terms = stream.kinds[subscription.kind], stream.vocabulary.idf.shape[0]
-    relevant = np.zeros(terms + 1, bool)
-    relevant[table.terms[table.terms < terms]] = True
+    kind, reserved = stream.kinds[subscription.kind], stream.vocabulary.reserved
+    relevant = np.zeros(reserved + 1, bool)
+    relevant[table.terms[table.terms <= reserved]] = True
     parts, target, lives, through = [empty(MessageBatch)], empty(MessageBatch), Lives(), -1
     for rows in batches:
         messages = rows.messages
@@ -352,7 +353,8 @@ def _in_words(
     if reason == "in_result":
         return "it is in the result: no message in the window dominates it"
     if reason == "matched":
-        return "it matched: the words are there and the place is right"
+        words = "the words are there and " if answer["subscription"]["words"] else ""
+        return f"it matched: {words}the place is right"
     what = REASONS.get(reason) or RUN_REASONS[reason]
     more = ""
     if reason in ("missing_keyword", "no_common_word"):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from matching.errors import ConfigError
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.naive import (
+    alpha_of,
     boxes,
     boxes_meet,
     common_terms,
@@ -19,6 +20,7 @@ from matching.naive import (
     distance,
     dominates,
     first_failed,
+    meets,
     passes,
     proximity,
     skyline_scores,
@@ -63,6 +65,7 @@ class Verdict:
 
     in_result : bool       at the boundary; of `boolean`: matched
     reason : str           a code: in_result, matched, or one of `REASONS`
+    met : bool             whether the message has a keyword, or none is asked for
     common, missing        terms of the subscription that the message has, or lacks
     parts : dict           name -> value of each part of the score
     by_term : dict         term -> what it adds to (for fading scores: multiplies into) the text score
@@ -75,6 +78,7 @@ class Verdict:
 
     in_result: bool = False
     reason: str = ""
+    met: bool = False
     common: list[int] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
@@ -118,6 +122,7 @@ REASONS = {
     "not_reached": "the run has not come to the message",
     "not_registered": "the run has not come to where the subscription begins",
     "no_common_word": "the message has none of the keywords",
+    "not_visible": "the message is a deletion, the mark of a clock, or was set aside: it meets nobody",
     "missing_keyword": "the message lacks a keyword, and all are needed",
     "outside_region": "the message lies outside the region",
     "outside_circle": "the message lies outside the circle",
@@ -150,15 +155,15 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
     """
     if subscription.kind not in _JUDGES:
         raise ConfigError(f"kind {subscription.kind}: has no match rules")
-    verdict = Verdict(common=common_terms(subscription, message))
+    verdict = Verdict(met=meets(subscription, message), common=common_terms(subscription, message))
     verdict.missing = [term for term in sorted(subscription.weights) if term not in message.weights]
     reason = ""
     if message.seq > scene.last_seq:
         reason = "not_reached"
     elif subscription.at > scene.last_seq:
         reason = "not_registered"
-    elif not verdict.common:
-        reason = "missing_keyword" if _needs_all(subscription) else "no_common_word"
+    elif not verdict.met:
+        reason = _why_not_met(subscription)
     verdict.failed = first_failed(subscription, message)
     if not reason and verdict.failed is not None:
         reason = _FILTER_REASONS.get(verdict.failed.name, "where")
@@ -172,11 +177,17 @@ def _needs_all(subscription: Subscription) -> bool:
     return subscription.kind == BOOLEAN and subscription.match != ANY_KEYWORD
 
 
+def _why_not_met(subscription: Subscription) -> str:
+    if subscription.wordless:
+        return "not_visible"
+    return "missing_keyword" if _needs_all(subscription) else "no_common_word"
+
+
 def _boolean(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
     if verdict.missing and _needs_all(subscription):
         return "missing_keyword"
-    if not verdict.common:
-        return "no_common_word"
+    if not verdict.met:
+        return _why_not_met(subscription)
     place = (message.west, message.south, message.east, message.north)
     if not any(boxes_meet(box, place) for box in boxes(subscription.region)):
         return "outside_region"
@@ -191,10 +202,10 @@ def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: V
     def score(each: Message) -> float:
         return topk_score(subscription, each, scene.max_distance)
 
-    if verdict.common:
+    if verdict.met:
         _spatial(scene, subscription, message, verdict)
         verdict.by_term = {term: subscription.weights[term] * message.weights[term] for term in verdict.common}
-        verdict.parts |= {"text": sum(verdict.by_term.values()), "alpha": subscription.alpha}
+        verdict.parts |= {"text": sum(verdict.by_term.values()), "alpha": alpha_of(subscription)}
         verdict.score = score(message)
     if _has_ended(scene):
         return "subscription_ended"
@@ -212,7 +223,7 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
         return decay_key(subscription, each, scene.max_distance, model)
 
     timed = message.event_time_us != NO_FLOOR
-    if verdict.common and timed:
+    if verdict.met and timed:
         _spatial(scene, subscription, message, verdict)
         length = sum(message.counts.values())
         for term in sorted(subscription.weights):
@@ -220,9 +231,10 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
             share = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
             verdict.by_term[term] = here + model.smoothing * share
         text = math.prod(verdict.by_term.values())
-        relevance = subscription.alpha * verdict.parts["spatial"] + (1.0 - subscription.alpha) * text
+        alpha = alpha_of(subscription)
+        relevance = alpha * verdict.parts["spatial"] + (1.0 - alpha) * text
         time = (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s
-        verdict.parts |= {"text": text, "alpha": subscription.alpha, "relevance": relevance, "time": time}
+        verdict.parts |= {"text": text, "alpha": alpha, "relevance": relevance, "time": time}
         verdict.score = score(message)
     if _has_ended(scene):
         return "subscription_ended"
@@ -235,7 +247,7 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
 
 
 def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
-    if verdict.common:
+    if verdict.met:
         verdict.score = verdict.parts[_distance_name(subscription)] = distance(subscription, message)
     if _has_ended(scene):
         return "subscription_ended"
@@ -253,7 +265,7 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
     own = skyline_scores(subscription, message)
     if own is None:
         return "outside_region"
-    if verdict.common:
+    if verdict.met:
         verdict.score = own[0]
         verdict.parts |= {"spatial": own[0], "text": own[1]}
     if _has_ended(scene):
@@ -264,7 +276,7 @@ def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict
         return _not_alive(message)
     for each in scene.messages:
         alive = each.life > scene.floor and each.seq not in scene.ends
-        if alive and common_terms(subscription, each) and passes(subscription, each):
+        if alive and meets(subscription, each) and passes(subscription, each):
             scores = skyline_scores(subscription, each)
             if scores is not None and dominates(scores, own):
                 verdict.rivals.append(Rival(each.seq, *scores))
@@ -331,11 +343,7 @@ def _among(
 ) -> str:
     """`in_result` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""
     ranked = sorted(
-        (
-            (score(each), each.seq)
-            for each in eligible
-            if common_terms(subscription, each) and passes(subscription, each)
-        ),
+        ((score(each), each.seq) for each in eligible if meets(subscription, each) and passes(subscription, each)),
         key=lambda entry: best(*entry),
     )
     if len(ranked) >= subscription.k:

@@ -141,7 +141,7 @@ def replay_oracle(run: Run, chosen: Sample, on_progress: Progress | None, plain:
     needed = {*run.columns, *(column for kind in kinds for column in kind.columns)}
     extras = MessageExtras(run.etl, kinds)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
-    known = table.terms[table.terms < len(run.vocabulary)]
+    known = table.terms[table.terms <= run.vocabulary.reserved]
     relevant[known] = True
     kept = run.message_count()
     end, max_distance = run.changes.end[chosen.numbers], run.space.max_distance

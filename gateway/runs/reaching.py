@@ -78,7 +78,7 @@ def reach(
     ids = sorted(term for word in counts if (term := vocabulary.id_of(word)) is not None)
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     table, names = changes.table, changes.names.strings()
-    meets = np.isin(table.terms, ids)
+    meets = np.isin(table.terms, [*ids, vocabulary.reserved])
     hits = np.concatenate([[0], np.cumsum(meets)])
     has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
     rows = np.flatnonzero(has_word)
@@ -126,7 +126,7 @@ def reached_by(
         Of each that it reaches the facts, `words`, `score` and `parts`; of the others how many by reason.
     """
     block = MessageBlock.of([parsed], vocabulary.attributes)
-    batch = batch_of(block, vocabulary.unit_vectors([counts]), 0, space, window)
+    batch = batch_of(block, vocabulary.unit_vectors([counts]), vocabulary.reserved, 0, space, window)
     message = next(messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())))
     decay = decay_model(fading, vocabulary, range(len(vocabulary)))
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, decay)

@@ -154,7 +154,7 @@ class Asking:
         Returns
         -------
         dict
-            `words`, `subscriptions` (how many are active), `candidates` (those with a word of the message), `reached`
+            `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
             (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
             and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
@@ -168,7 +168,7 @@ class Asking:
         candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
-        words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns["keywords"]))])
+        words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns.get("keywords")))])
         space, fading = self._admission.space, self._fading
 
         def subscriptions() -> Iterator[tuple[dict[str, str], Subscription]]:
@@ -226,7 +226,7 @@ class Asking:
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The keywords of a subscription that a text has."""
         counts = self._vocabulary.count_terms(text)
-        return [word for word in self._terms(one.columns["keywords"]) if word in counts]
+        return [word for word in self._terms(one.columns.get("keywords")) if word in counts]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -257,7 +257,8 @@ class Asking:
             share()
             if record.messages:
                 block, terms = block_of(record, at, space, self._wal.log)
-                yield rows_of(block, weigh(terms, self._vocabulary.idf), at, space, window)
+                vectors, reserved = weigh(terms, self._vocabulary.idf), self._vocabulary.reserved
+                yield rows_of(block, vectors, reserved, at, space, window)
 
     def _rows(self, seqs: Iterable[int]) -> dict[int, Row]:
         """Logged messages, as answers show them."""

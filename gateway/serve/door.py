@@ -150,6 +150,7 @@ class Door:
             "next_seq": self.wal.next_seq,
             "complete_through": self.hub.log.head.boundary,
             "subscriptions": len(self.registry),
+            "broad": self.registry.broad,
             "refused": sum(writer.refused.values()),
             "duplicates": writer.duplicates,
             "clients": self.hub.clients,

@@ -38,6 +38,7 @@ class Figures(Collector):
         yield refused_family(writer.refused)
         yield gauge("waiting_rows", "Rows that wait to be logged", writer.waiting)
         yield gauge("subscriptions", "Active subscriptions", len(registry))
+        yield gauge("broad_subscriptions", "Active subscriptions that require nothing", registry.broad)
         yield counter("released_updates", "Updates that are complete", door.updates())
         yield counter("sent_updates", "Updates that were sent, each for each client", hub.sent)
         yield counter("slow_clients", "Clients that got a gap", hub.gaps)

@@ -84,7 +84,7 @@ class Subscription(BaseModel):
     )
     subscription_id: str | int | None = Field(default=None, description="without one the server makes one")
     kind: str = Field(description="boolean, topk, decay, knn or skyline")
-    keywords: str | list[str]
+    keywords: str | list[str] | None = Field(default=None, description="none: every message that the rest allows")
     lon: float | None = None
     lat: float | None = None
     region: list[float] | None = Field(default=None, description="west, south, east, north in degrees")
@@ -94,6 +94,7 @@ class Subscription(BaseModel):
     match: str | int | None = Field(default=None, description="all, any, or how many keywords")
     not_keywords: str | list[str] | None = None
     where: dict[str, Any] | None = None
+    everything: bool | None = Field(default=None, description="true for one that requires nothing")
     k: int | None = None
     alpha: float | None = None
     expires_at: str | float | None = Field(default=None, description="when it ends by itself")
@@ -139,7 +140,7 @@ class Match(BaseModel):
 
     words: list[str]
     subscriptions: int
-    candidates: int = Field(description="subscriptions with a word of the message")
+    candidates: int = Field(description="subscriptions with a word of the message, or without any")
     reached: list[Reached]
     reached_in_all: int
     not_reached: dict[str, int] = Field(description="counts by reason")
@@ -278,6 +279,7 @@ class Health(BaseModel):
     next_seq: int
     complete_through: int
     subscriptions: int
+    broad: int | None = Field(default=None, description="of these, how many require nothing; None of a replay")
     refused: int
     duplicates: int
     clients: int

@@ -94,6 +94,7 @@ class Registry:
         self._kinds = kinds
         self.next_number = 0
         self._active: dict[int, Registered] = {}  # by ascending number
+        self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
 
     def put(self, one: Accepted, at: int) -> int | None:
@@ -109,6 +110,8 @@ class Registry:
         self.last[name] = self._active[number] = made
         if owner:
             self.owned[owner] += 1
+        if one.broad:
+            self._broad.add(number)
         self.next_number += 1
         return before
 
@@ -140,6 +143,11 @@ class Registry:
     def __len__(self) -> int:
         """How many are active."""
         return len(self._active)
+
+    @property
+    def broad(self) -> int:
+        """How many active subscriptions require nothing."""
+        return len(self._broad)
 
     def owner_of(self, name: str) -> str:
         """Owner of an id, "" if it never had one: an id keeps its owner, since its updates remain."""
@@ -177,6 +185,7 @@ class Registry:
         if not isinstance(one, Registered):
             return None
         del self._active[one.number]
+        self._broad.discard(one.number)
         if one.owner:
             self.owned[one.owner] -= 1
         return self._kinds.named(one.kind).code

@@ -19,10 +19,12 @@ from matching.words.message_words import MessageWords
 
 #: Subscriptions whose keywords are cut at a time.
 _TOGETHER = 1_000
+#: Stands for the keywords of a subscription without any; no word is empty.
+_NONE = ""
 
 
 class WordIndex:
-    """Finds the active subscriptions that have some words; for any thread.
+    """Finds the active subscriptions that have some words, or none at all; for any thread.
 
     Parameters
     ----------
@@ -32,8 +34,8 @@ class WordIndex:
 
     Notes
     -----
-    12 bytes a keyword, and 150 for each different word. About 3 us to take a subscription in, and 10 ns a keyword of
-    all of them to find some.
+    12 bytes a keyword, or a subscription without any, and 150 for each different word. About 3 us to take a
+    subscription in, and 10 ns a keyword of all of them to find some.
     """
 
     def __init__(self, registry: Registry, vocabulary: Vocabulary):
@@ -46,14 +48,15 @@ class WordIndex:
         self._word = np.zeros(0, np.int32)  # number of a word that it has
 
     def having(self, words: Iterable[str], share: Callable[[], None] = lambda: None) -> list[Registered]:
-        """The active subscriptions with one of these words among their keywords, in the order of registration.
+        """The active subscriptions with one of these words among their keywords, or without any, in the order of
+        registration.
 
         `share` is called again and again meanwhile: it lets others have the processor.
         """
         while self._follow():
             share()  # without the lock: whoever has the processor then may need it
         with self._lock:
-            wanted = [number for word in words if (number := self._number_of.get(word)) is not None]
+            wanted = [number for word in (_NONE, *words) if (number := self._number_of.get(word)) is not None]
             rows = np.isin(self._word[: self._count], np.array(wanted, np.int32))
             found = np.unique(self._owner[: self._count][rows])
         return self._registry.numbered(found.tolist())
@@ -77,11 +80,12 @@ class WordIndex:
         numbers, of = np.unique(distinct.numbers, return_inverse=True)
         known = self._number_of
         own = [known.setdefault(word, len(known)) for word in self._words.names(numbers)]
-        count = self._count + len(of)
+        each, words = np.array([one.number for one in some], np.int64), np.diff(distinct.offsets)
+        wordless = each[words == 0]
+        before, end, count = self._count, self._count + len(of), self._count + len(of) + len(wordless)
         self._owner, self._word = grown(self._owner, count), grown(self._word, count)
-        self._word[self._count : count] = np.array(own, np.int32)[of]
-        each = np.array([one.number for one in some], np.int64)
-        self._owner[self._count : count] = np.repeat(each, np.diff(distinct.offsets))
+        self._word[before:end], self._owner[before:end] = np.array(own, np.int32)[of], np.repeat(each, words)
+        self._word[end:count], self._owner[end:count] = known.setdefault(_NONE, len(known)), wordless
         self._count, self._subscriptions = count, self._subscriptions + len(some)
 
     def _forget_ended(self) -> None:
@@ -103,6 +107,6 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 def _texts(line: bytes) -> list[str]:
-    """The texts of the keywords in a logged line."""
+    """The texts of the keywords in a logged line, none of one without."""
     found = _DECODER.decode(bare(line)).subscribe.keywords
-    return [found] if isinstance(found, str) else found
+    return [found] if isinstance(found, str) else found or []

@@ -20,12 +20,13 @@ from matching.filter_programs import (
 )
 from matching.filters import filters_of, passing
 from matching.kind_table import Kind
-from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, MessageBatch, empty
+from matching.model import UNKNOWN_TERM, WEIGHT, Float64, Int32, Int64, MessageBatch, empty
+from matching.reserved import with_reserved
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
 from spark_etl.span import span_us
-from spouts.columns import attribute_keys
+from spouts.columns import AHEAD, attribute_keys
 from spouts.parquet import read_columns
 
 US_PER_DAY = 86_400e6
@@ -59,7 +60,7 @@ class Past(NamedTuple):
 class Tested(NamedTuple):
     """A subscription over the past.
 
-    rows : int64[n]     messages that share a keyword, ascending
+    rows : int64[n]     messages that share a keyword, or all visible ones where there is none, ascending
     parts : dict        name of each condition -> bool[n]: which of these satisfy it
     """
 
@@ -77,7 +78,8 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     flat, counts, boxes, times, keys = [], [], [], [], []
     names = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes]
     sides = [name for name, _ in _SIDES]
-    for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", *names)):
+    visible = []
+    for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", "op", AHEAD, *names)):
         lists: Any = batch.column("terms")
         flat.append(lists.flatten().to_numpy())
         counts.append(lists.value_lengths().fill_null(0).to_numpy())
@@ -86,11 +88,14 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
         if "event_time" in batch.schema.names:
             time = batch.column("event_time").cast(pa.int64()).fill_null(NO_FLOOR).to_numpy()
         times.append(time)
+        visible.append(_visible(batch))
         if names:
             keys.append(np.stack([attribute_keys(batch.column(name)) for name in names], axis=1))
     terms = np.concatenate([np.zeros(0, np.int32), *flat])
     term_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))])
     box = dict(zip(sides, np.concatenate([np.zeros((4, 0)), *boxes], axis=1), strict=True))
+    seen, weights = np.concatenate([np.zeros(0, np.bool_), *visible]), np.zeros(terms.shape[0], WEIGHT)
+    term_offsets, terms, *_ = with_reserved(vocabulary.reserved, seen, term_offsets, terms, weights, None)
     columns: Any = empty(MessageBatch)._asdict() | box | {"term_offsets": term_offsets, "terms": terms}
     columns["seq"] = np.arange(box["west"].shape[0])
     columns |= {"keys": np.concatenate(keys)} if keys else {}
@@ -103,7 +108,7 @@ def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past:
     lists = [past.rows[slice(*np.searchsorted(past.terms, [term, term + 1]))] for term in terms]
     rows, count = np.unique(np.concatenate([past.rows[:0], *lists]), return_counts=True)
     needed = len(parsed.words) if parsed.needs == ALL_KEYWORDS else parsed.needs
-    parts = {"keywords" if parsed.needs == ALL_KEYWORDS else "match": count >= needed}
+    parts = {"keywords" if parsed.needs == ALL_KEYWORDS else "match": count >= needed} if parsed.words else {}
     instructions = instructions_of(parsed.filter)
     if kind.place == "region" and not any(one.operation in (CIRCLE, POLYGON) for one in instructions):
         parts["region"] = _meets(parsed.region, kind, past.messages, rows)
@@ -138,6 +143,15 @@ def _meets(region: tuple[float, float, float, float], kind: Kind, messages: Mess
     inside = (sides[1] <= north) & (sides[3] >= south)
     reaches_west, reaches_east = sides[2] >= west, sides[0] <= east
     return inside & (reaches_west & reaches_east if west <= east else reaches_west | reaches_east)
+
+
+def _visible(batch: pa.RecordBatch) -> np.ndarray:
+    """bool[n]: all but deletions, and messages that were set aside for their date."""
+    visible = np.ones(len(batch), np.bool_)
+    for name in ("op", AHEAD):
+        if name in batch.schema.names:
+            visible &= batch.column(name).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) == 0
+    return visible
 
 
 def _side(batch: pa.RecordBatch, name: str, point: str) -> Float64:

@@ -26,6 +26,8 @@ def length_of(counts, first, last):
 @njit(cache=True, nogil=True)
 def probability(count, length, background, smoothing):
     """Smoothed probability of a keyword in a message, which has it `count` times among `length` words."""
+    if length == 0:  # without text; only of subscriptions without keywords, where text counts nothing
+        return smoothing * background
     # the oracle's expression, operation by operation: keys are compared for equality
     return (1.0 - smoothing) * (count / length) + smoothing * background
 

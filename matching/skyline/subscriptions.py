@@ -15,6 +15,7 @@ from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
 from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable, centres
+from matching.reserved import without_reserved
 from matching.skyline.answers import SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
@@ -90,6 +91,7 @@ class SkylineSubscriptions(SubscriptionIndex):
 
     def match(self, batch: MessageBatch) -> Hits:
         """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
+        batch = without_reserved(batch)
         lon, lat = centres(batch)
         offsets = as_input(batch.term_offsets, np.int64)
         messages = Messages(lon, lat, lon, lat, offsets, as_input(batch.terms, np.int32))

@@ -18,6 +18,7 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.model import Float64, Int32, Int64, MessageBatch
+from matching.reserved import without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
 from matching.space import Space
@@ -108,6 +109,7 @@ class TreeWindow(SkylineWindow):
         EngineError
             If the batch is not the next one, or its messages do not follow.
         """
+        messages = without_reserved(messages)
         self._check(boundary, messages, objects)
         self.known = [*self.known, boundary][-1 - self.kept_boundaries :]
         ended = as_input(ended, np.int64)

@@ -48,6 +48,8 @@ REFUSED = [
     (NEAREST, "of kind knn"),
     (ANY, '"match": "any"'),
     (ANY | {"match": 1}, '"match": "any"'),
+    (ALL | {"keywords": None}, "has no keywords"),
+    (TOPK | {"keywords": []}, "has no keywords"),
 ]
 
 

@@ -13,7 +13,7 @@ from matching.naive import Oracle
 from matching.naive_rows import tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
-from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, removals, table
+from tests.support.boolean_tables import RESERVED, SPACE, batch, engine_pairs, oracle_pairs, removals, table
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15
@@ -43,9 +43,9 @@ def places(draw):
     return min(west, east), min(south, north), max(west, east), max(south, north)
 
 
-KEYWORDS = st.sets(st.one_of(TERMS, st.just(UNKNOWN_TERM)), max_size=4)
+KEYWORDS = st.one_of(st.sets(st.one_of(TERMS, st.just(UNKNOWN_TERM)), max_size=4), st.just({RESERVED}))
 SUBSCRIPTIONS = st.lists(st.tuples(regions(), KEYWORDS), max_size=12)
-MESSAGES = st.lists(st.tuples(places(), st.sets(TERMS, max_size=6)), max_size=8)
+MESSAGES = st.lists(st.tuples(places(), st.sets(st.one_of(TERMS, st.just(RESERVED)), max_size=6)), max_size=8)
 
 
 @pytest.mark.parametrize("name", KIND.engines)

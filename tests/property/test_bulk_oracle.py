@@ -56,6 +56,7 @@ MESSAGES = st.lists(
             "late": st.integers(0, 6),
             "of": st.integers(0, 6),
             "op": st.sampled_from([0, 0, 0, 1]),
+            "visible": st.booleans(),
         }
     ),
     min_size=1,
@@ -74,6 +75,7 @@ WANTED = st.lists(
             "k": st.integers(1, 4),
             "alpha": st.sampled_from([0.0, 0.3, 0.9, 1.0]),
             "any": st.booleans(),
+            "wordless": st.booleans(),
             "at": st.one_of(st.just(0), st.integers(0, 45)),
             "stays": st.integers(0, 60),
         }
@@ -108,7 +110,7 @@ def make(rows, wanted, window: str, sizes, objects: bool) -> World:
         counts = {term: count for term, (_, count) in sorted(row["words"].items())}
         made = message(
             seq, weights, row["x"], row["y"], box, seq if span.kind == "count" else time_us, counts, time_us,
-            f"object {row['of']}" if objects else None, row["op"] if objects else 0,
+            f"object {row['of']}" if objects else None, row["op"] if objects else 0, row.get("visible", False),
         )  # fmt: skip
         messages.append(made)
     subscriptions, ended = [], {}
@@ -117,13 +119,16 @@ def make(rows, wanted, window: str, sizes, objects: bool) -> World:
         if row["kind"] == SKYLINE:
             west, east = min(west, east), max(west, east)
         terms = {term: float(np.float32(weight)) for term, weight in row["terms"].items()}
+        if row["kind"] != SKYLINE and row.get("wordless"):
+            terms = {}
         if row["kind"] == BOOLEAN and 6 in terms:
             terms[UNKNOWN_TERM] = terms.pop(6)
         how = ANY_KEYWORD if row["kind"] == BOOLEAN and row["any"] else KEYWORDS_BY_KIND
         region = (west, row["south"], east, row["south"] + 10.0)
         made = subscription(
-            number, row["kind"], terms, row["at"], row["x"], row["y"], region, row["k"], row["alpha"], how
-        )
+            number, row["kind"], terms, row["at"], row["x"], row["y"], region, row["k"],
+            row["alpha"] if terms else 1.0, how if terms else KEYWORDS_BY_KIND,
+        )  # fmt: skip
         subscriptions.append(made)
         if row["stays"] < 30:
             ended[number] = row["at"] + row["stays"]
@@ -174,7 +179,9 @@ def in_bulk(world: World, groups, rules=None):
         messages = columns(world.messages[some[0].first_seq : some[-1].last_seq + 1])
         # those without a keyword of anybody are left out, as `verify` does
         wanted = {term for one in world.subscriptions for term in one.weights}
-        there = [bool(wanted & world.messages[seq].weights.keys()) for seq in messages.seq.tolist()]
+        wordless = any(one.wordless for one in world.subscriptions)
+        rows = [world.messages[seq] for seq in messages.seq.tolist()]
+        there = [bool(wanted & row.weights.keys()) or (wordless and row.visible) for row in rows]
         parts.append(oracle.advance(some, messages.take(np.flatnonzero(there)), alive_to))
         done, place = done + len(some), place + 1
     results = oracle.results()

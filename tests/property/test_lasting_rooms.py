@@ -32,6 +32,9 @@ RECIPES = {
     "no_smoothing": {"smoothing": 0.0, "alphas": (0.0, 0.5)},
     "long_lists": {"terms": 3, "subscriptions": 500, "messages": 120},
     "long_lists_with_ties": {"terms": 2, "subscriptions": 400, "messages": 150, "grid": 6, "half_life_s": 3.0},
+    "wordless": {"wordless": 0.4, "terms": 8},
+    "wordless_with_ties": {"wordless": 0.6, "grid": 3, "largest_k": 9},
+    "wordless_alone": {"wordless": 1.0, "grid": 5},
     "smoothing_alone": {"smoothing": 1.0, "alphas": (0.0, 0.3)},
 }
 

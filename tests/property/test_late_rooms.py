@@ -16,7 +16,7 @@ from matching.errors import EngineError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import LEAVE, UpdateBatch
-from matching.naive import common_terms, topk_score
+from matching.naive import meets, topk_score
 from matching.naive_rows import messages_of, subscriptions_of, tally
 from matching.operator import (
     OperatorContext,
@@ -41,6 +41,7 @@ RECIPES = {
     "time_with_late_messages": Recipe("time:60", 16, (8,), late=20),
     "without_times": Recipe("time:60", 16, (8,), late=20, untimed=0.5),
     "short_window": Recipe("count:9", 24, (1, 4), objects=6, arrivals=3, departures=4),
+    "wordless": Recipe("count:30", 14, (6,), first=12, arrivals=8, departures=8, wordless=0.5),
     "many_come_and_go": Recipe("count:30", 14, (6,), first=25, arrivals=15, departures=18),
 }
 
@@ -121,7 +122,7 @@ class Router:
 
     @staticmethod
     def _wanted(one, threshold: float, version: int, message) -> bool:
-        return bool(common_terms(one, message)) and topk_score(one, message, SPACE.max_distance) >= threshold
+        return meets(one, message) and topk_score(one, message, SPACE.max_distance) >= threshold
 
 
 class Run:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.live.admission import Admission, Refused
 from gateway.live.logged_changes import Accepted, plain_changes
+from gateway.serve.registry import Registry
 from matching.fields import Refusal, point_of
 from matching.kinds import KINDS
 from matching.space import EARTH, Space
@@ -37,7 +38,8 @@ def wanted_of(line):
     parsed = subscription_row(row, vocabulary(100), SPACE, KINDS)
     assert isinstance(parsed, ParsedSubscription)
     box = (*point_of(row), *point_of(row)) if KINDS[parsed.kind].place == "point" else parsed.region
-    return Accepted(parsed.subscription_id, parsed.kind, line, box, row.get("owner"), row.get("expires_at"))
+    free = row.get("owner"), row.get("expires_at")
+    return Accepted(parsed.subscription_id, parsed.kind, line, box, *free, parsed.broad)
 
 
 def compare(lines):
@@ -80,8 +82,9 @@ def test_line_that_is_not_plain_goes_to_the_functions_of_rows_and_those_beside_i
     assert odd is None and all(isinstance(one, Accepted) for one in (first, *others))
 
 
-def gate(refuses=lambda parsed: None):
-    return Admission(Vocabulary([], [], [], [], 0, most_terms=100), SPACE, Window("count", 10), refuses=refuses)
+def gate(refuses=lambda parsed: None, **more):
+    known = Vocabulary([], [], [], [], 0, most_terms=100)
+    return Admission(known, SPACE, Window("count", 10), refuses=refuses, **more)
 
 
 def record_of(some, last_seq=-1, admitted=()):
@@ -99,6 +102,21 @@ def test_logged_subscription_of_a_kind_that_no_task_takes_now_is_refused():
     found = refusing.logged(record_of(some), 0)
     assert isinstance(found, Refused) and found.reason == "not_placeable" and "s1" in found.what
     assert gate().logged(record_of(some), 0) is None
+
+
+def test_logged_subscriptions_that_require_nothing_are_counted():
+    registry = Registry()
+    again = gate(active=registry)
+    some = [named(0, None) | {"subscription_id": f"s{number}"} for number in range(20)]
+    for row in some[::3]:
+        row["everything"] = True  # one with a region still requires that
+    for row in some[::6]:
+        del row["region"]
+    assert again.logged(record_of(some), 0) is None
+    assert len(registry) == 20 and registry.broad == len(some[::6])
+    again.unsubscribe("s0")
+    again.subscribe(some[1] | {"subscription_id": "s6"})
+    assert registry.broad == len(some[::6]) - 2
 
 
 @pytest.mark.parametrize("count", [12, 300])

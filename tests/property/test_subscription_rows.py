@@ -68,6 +68,7 @@ VALUES = {
     "alpha": [0, 1, 0.5, -0.1, 1.1, "0.5", True, None, math.nan],
     "match": ["any", "all", 2, None],
     "not_keywords": ["bar", ["soba"], None],
+    "everything": [True, False, "true", "", None, 3],
     "circle": [{"lon": 1, "lat": 1, "radius_m": 1000}, "{}", None],
     "radius_m": [1000, None],
     "at": [0, 5, None],

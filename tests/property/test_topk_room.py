@@ -38,6 +38,8 @@ RECIPES = {
     "batch_longer_than_window_of_time": Recipe(window="time:20", batch=90, kinds=(TOPK,)),
     "one_message_a_batch": Recipe(batch=1, messages=100, window="count:9", kinds=(TOPK,)),
     "few_words_short_window": Recipe(window="time:15", batch=5, terms=4, kinds=(TOPK,)),
+    "wordless": Recipe(kinds=(TOPK,), wordless=0.4, terms=8),
+    "wordless_with_ties": Recipe(grid=3, kinds=(TOPK,), wordless=0.6, window="count:15", batch=5),
     "k_beyond_the_window": Recipe(window="count:12", batch=5, largest_k=30, terms=4, kinds=(TOPK,)),
 }
 
@@ -48,6 +50,7 @@ ON_SPHERE = {
     "sphere_by_time": Recipe(window="time:40", kinds=(TOPK,), sphere=True, radii=0.9, terms=4),
     "sphere_of_ties": Recipe(grid=2, kinds=(TOPK,), sphere=True, radii=0.3),
     "sphere_short_window": Recipe(window="time:15", batch=5, terms=4, kinds=(TOPK,), sphere=True, radii=0.5),
+    "sphere_wordless": Recipe(kinds=(TOPK,), sphere=True, radii=0.5, wordless=0.5, window="time:30"),
     "sphere_without_radii": Recipe(grid=3, window="time:40", kinds=(TOPK,), sphere=True),
 }
 

@@ -27,9 +27,12 @@ from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, Result, tally
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.remembered import remembered
+from tests.support.wordless import seen, without_words
 from tests.support.worlds import SPACE
 
 TERMS = 6
+#: One above those that nobody ever says.
+RESERVED = TERMS + 2
 #: As of `FADING`: a message is a second, and the words are all as common.
 _COUNTS = dict.fromkeys(range(TERMS + 1), 3)
 _MODEL = DecayModel(FADING.log_base_per_s, FADING.smoothing, _COUNTS, sum(_COUNTS.values()), 0)
@@ -42,7 +45,8 @@ class Recipe:
     sizes: of batches, to choose from. late: by how much lives of a time window wander from the order of seq.
     objects: how many speak; 0: every message is an object of its own. arrivals: most new subscriptions of a kind in
     a batch, `first` of them in the first one. never: share of those that can never match. untimed: share of messages
-    without a time, which a window that goes by time never has.
+    without a time, which a window that goes by time never has. wordless: share of those without keywords, of kinds that
+    take them; then a tenth of the messages are not visible, and all others are, without words or with.
     """
 
     window: str = "count:50"
@@ -55,6 +59,7 @@ class Recipe:
     departures: int = 5
     never: float = 0.1
     untimed: float = 0.0
+    wordless: float = 0.0
 
 
 class Turn(NamedTuple):
@@ -86,6 +91,8 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         newest = max(newest, int(lives.max(initial=NO_FLOOR)))
         boundary = Boundary(number, seq, seq + size - 1, window.floor(seq + size - 1, newest))
         messages = messages_of(rng, seq, size, lives)
+        if recipe.wordless:
+            messages = seen(messages, RESERVED, rng.random(size) < 0.9)
         times = np.where(untimed, NO_FLOOR, messages.event_time_us)
         said.append(MessageBatch(**(messages._asdict() | {"event_time_us": times})))
         who = rng.integers(0, recipe.objects, size).tolist() if recipe.objects else seqs.tolist()
@@ -97,7 +104,10 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         for kind in kinds:
             coming = recipe.first if number == 0 else int(rng.integers(0, recipe.arrivals + 1))
             at = seq + int(rng.integers(0, size + 1)) if number else 0
-            added.append(subscriptions_of(rng, kind, numbers + np.arange(coming), at, recipe.never))
+            some = subscriptions_of(rng, kind, numbers + np.arange(coming), at, recipe.never)
+            if recipe.wordless and kind.wordless:
+                some = without_words(some, RESERVED, rng.random(coming) < recipe.wordless)
+            added.append(some)
             numbers += coming
         gone = [
             live.pop(int(rng.integers(len(live))))

@@ -33,6 +33,7 @@ def vocabulary_of(texts):
 
 
 def random_subscription(rng, number):
+    """One of any kind; a quarter of those that need no keywords have none, and a third of these exclude a word."""
     kind = KINDS.run[int(rng.integers(len(KINDS.run)))]
     keywords = rng.choice([*WORDS, *LATE[:4]], int(rng.integers(1, 3)), replace=False).tolist()
     row = {"subscription_id": f"s{number % 9}", "kind": kind.name, "keywords": keywords}
@@ -42,7 +43,12 @@ def random_subscription(rng, number):
     else:
         row |= {"lon": float(rng.integers(-20, 21)), "lat": float(rng.integers(-10, 11))}
     row |= {"k": int(rng.integers(1, 4))} if "k" in kind.fields else {}
-    return row | ({"alpha": float(rng.random())} if "alpha" in kind.fields else {})
+    row |= {"alpha": float(rng.random())} if "alpha" in kind.fields else {}
+    step = int(row["region"][0] if kind.place == "region" else row["lon"])
+    if kind.wordless and step % 4 == 0:  # nothing more is drawn, so that all else stays what it is
+        del row["keywords"]
+        row |= {"not_keywords": WORDS[0]} if step % 3 == 0 else {}
+    return row
 
 
 def wide_subscription(kind, name, keywords):
@@ -88,7 +94,7 @@ class Beside:
 
     def subscribe(self, row):
         """Returns why it is refused, by a reason code; None if it is accepted."""
-        if not self.growing.subscription(row["keywords"]):
+        if not self.growing.subscription(row.get("keywords") or ()):
             return "too_many_terms"
         if not self.growing.most_terms:
             found = subscription_row(row, self.growing.vocabulary, self.space, KINDS)
@@ -152,6 +158,7 @@ class Beside:
                     time_us,
                     row.get("object_id", row["id"]),
                     int(row.get("op") == "delete"),
+                    visible=not (row.get("op") == "delete" or row["ahead"] or row["mark"]),
                     vector=tuple(self.space.vectors(np.array([row["lon"]], float), np.array([row["lat"]], float))[0]),
                 )
             )

@@ -6,11 +6,14 @@ import numpy as np
 
 from matching.model import ANY_KEYWORD, BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, Removals, SubscriptionTable
 from matching.naive import Oracle
+from matching.reserved import RESERVED_IDF
 from matching.space import EARTH, Space
 from matching.window import NO_FLOOR, Boundary
 
 SPACE = Space(*EARTH)
 Box = tuple[float, float, float, float]
+#: The reserved term: of messages that are visible, and alone of subscriptions without keywords.
+RESERVED = 9
 
 
 def table(
@@ -39,7 +42,7 @@ def table(
         nowhere,
         offsets,
         terms,
-        np.ones(terms.shape[0], np.float32),
+        _weights(terms),
     )
 
 
@@ -50,9 +53,11 @@ def batch(rows: Sequence[tuple[Box | tuple[float, float], Sequence[int]]], first
     west, south, east, north = (np.ascontiguousarray(column) for column in boxes.T)
     seq = np.arange(first_seq, first_seq + len(rows))
     x, y = SPACE.project(west, south)
-    return MessageBatch(
-        seq, x, y, west, south, east, north, seq, offsets, terms, np.ones(terms.shape[0], np.float32)
-    )  # fmt: skip
+    return MessageBatch(seq, x, y, west, south, east, north, seq, offsets, terms, _weights(terms))
+
+
+def _weights(terms: np.ndarray) -> np.ndarray:
+    return np.where(terms == RESERVED, RESERVED_IDF, 1.0).astype(np.float32)
 
 
 def no_removals() -> Removals:

@@ -21,6 +21,8 @@ from matching.naive_rows import Extras, Message, Subscription, Update
 from matching.window import Boundary, Window, stream_time
 
 WORLD = (-180.0, -90.0, 180.0, 90.0)
+#: The reserved term of visible messages, and of subscriptions without keywords.
+RESERVED = 2**31 - 2
 
 
 def weighted(terms: Iterable[int] | dict[int, float]) -> dict[int, float]:
@@ -31,28 +33,30 @@ def weighted(terms: Iterable[int] | dict[int, float]) -> dict[int, float]:
     return {term: float(np.float32(1.0 / math.sqrt(len(ascending)))) for term in ascending}
 
 
-def message(seq, terms=(1,), x=0.0, y=0.0, box=None, life=None, counts=None, time_us=0, of=None, op=0) -> Message:
+def message(
+    seq, terms=(1,), x=0.0, y=0.0, box=None, life=None, counts=None, time_us=0, of=None, op=0, visible=False
+) -> Message:
     """A message; its box defaults to the point (x, y) in degrees, its life to its seq."""
     west, south, east, north = box or (x, y, x, y)
     weights = weighted(terms)
     counts = dict.fromkeys(weights, 1) if counts is None else counts
     life = seq if life is None else life
-    return Message(
-        seq, x, y, west, south, east, north, life, weights, counts, time_us, f"object {seq}" if of is None else of, op
-    )
+    name = f"object {seq}" if of is None else of
+    return Message(seq, x, y, west, south, east, north, life, weights, counts, time_us, name, op, visible=visible)
 
 
 def subscription(
     number, kind, terms=(1,), at=0, x=0.0, y=0.0, region=WORLD, k=1, alpha=0.5, match=KEYWORDS_BY_KIND
 ) -> Subscription:
-    """A subscription; columns that its kind lacks are blanked as in a real table."""
+    """A subscription; columns that its kind lacks are blanked as in a real table. Without terms it has no keywords."""
     if kind in (TOPK, DECAY, KNN):
         region = (math.nan, math.nan, math.nan, math.nan)
     else:
         x, y, k = math.nan, math.nan, 0
     if kind not in (TOPK, DECAY):
         alpha = math.nan
-    return Subscription(number, kind, at, x, y, region, match, k, alpha, weighted(terms))
+    wordless = not terms
+    return Subscription(number, kind, at, x, y, region, match, k, alpha, weighted(terms), wordless=wordless)
 
 
 def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
@@ -62,7 +66,7 @@ def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
         return np.array([getattr(row, name) for row in messages], dtype)
 
     places = {name: column(name, np.float64) for name in ("x", "y", "west", "south", "east", "north")}
-    offsets, terms, weights = ragged([row.weights for row in messages])
+    offsets, terms, weights = ragged([row.weights | _reserved(row.visible) for row in messages])
     columns = MessageBatch(
         seq=column("seq", np.int64),
         life=column("life", np.int64),
@@ -72,7 +76,8 @@ def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
         vector=np.array([row.vector for row in messages]) if messages and messages[0].vector else NO_VECTORS,
         **places,
     )
-    counts = [row.counts[term] for row in messages for term in row.weights]
+    counted = [{term: row.counts[term] for term in row.weights} | _reserved(row.visible, 0) for row in messages]
+    counts = [int(count) for row in counted for count in row.values()]
     times = [row.event_time_us for row in messages]
     return columns, Extras(times, counts, [row.object_id for row in messages], [row.op for row in messages])
 
@@ -83,7 +88,7 @@ def table(subscriptions: Sequence[Subscription]) -> SubscriptionTable:
     def column(name: str, dtype: type) -> np.ndarray:
         return np.array([getattr(row, name) for row in subscriptions], dtype)
 
-    offsets, terms, weights = ragged([row.weights for row in subscriptions])
+    offsets, terms, weights = ragged([row.weights | _reserved(row.wordless) for row in subscriptions])
     return SubscriptionTable(
         number=column("number", np.int64),
         kind=column("kind", np.int8),
@@ -98,6 +103,11 @@ def table(subscriptions: Sequence[Subscription]) -> SubscriptionTable:
         terms=terms,
         weights=weights,
     )
+
+
+def _reserved(there: bool, value: float = -0.0) -> dict[int, float]:
+    """The reserved term, with its weight or another value."""
+    return {RESERVED: value} if there else {}
 
 
 def removals(pairs: Sequence[tuple[int, int]], kind: int = TOPK) -> Removals:

@@ -35,6 +35,7 @@ from matching.naive_rows import DecayModel, Extras, tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from tests.support.remembered import remembered
+from tests.support.wordless import leave_out
 from topology.core.api.component import Bolt, Context, Delivery, Spout, Tick
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
@@ -49,7 +50,8 @@ class Recipe:
     ranges: share of messages that are rectangles. late_s: how far event times wander from the order of seq.
     churn: chance that a batch has changes. alphas: to choose from; anything at all where there are none.
     half_life_s, smoothing: of scores that fade. sphere: distances are great-circle metres. radii: share of
-    subscriptions with alpha that name their own radius.
+    subscriptions with alpha that name their own radius. wordless: share of subscriptions without keywords; with any, a
+    tenth of the messages are not visible.
     """
 
     window: str = "count:50"
@@ -68,6 +70,7 @@ class Recipe:
     smoothing: float = 0.2
     sphere: bool = False
     radii: float = 0.0
+    wordless: float = 0.0
 
     @property
     def space(self) -> Space:
@@ -145,7 +148,7 @@ def make_world(recipe: Recipe, seed: int) -> World:
         )
         names = Names.of([f"s{n}" for n in added.number])
         world.batches.append((boundary, messages, ChangeList(number, added, names, gone)))
-    return world
+    return leave_out(world, recipe.wordless, seed) if recipe.wordless else world
 
 
 def _ragged(rng, recipe: Recipe, rows: int, most: int):

@@ -6,7 +6,7 @@ import { BadField } from "/page/place.js";
 import { addCondition, whereColumn } from "/page/where.js";
 
 const HELP = {
-  boolean: "Every message in the place that has all keywords.",
+  boolean: "Every message in the place that has all keywords; without any, every message there.",
   topk: "The k best of the window, by distance and words.",
   decay: "The k best since you subscribed; scores fade with time.",
   knn: "The k nearest messages that have a keyword.",
@@ -53,8 +53,8 @@ export class SubscribeForm {
   // The columns of the form. Throws BadField.
   columns() {
     const keywords = byId("keywords").value.trim();
-    if (!keywords) throw new BadField("keywords", "Type at least one keyword");
-    const found = { kind: this.kind, keywords, ...this.place.columns() };
+    if (!keywords && this.kind === "skyline") throw new BadField("keywords", "A skyline compares words: type at least one");
+    const found = { kind: this.kind, ...(keywords && { keywords }), ...this.place.columns() };
     if (["topk", "decay", "knn"].includes(this.kind)) found.k = numberIn("k");
     if (["topk", "decay"].includes(this.kind)) found.alpha = numberIn("alpha");
     if (this.kind === "knn" && byId("within").value.trim()) found.radius_m = numberIn("within");

@@ -1,14 +1,16 @@
 """Engine `cell_term`: the cell-term index over the subscriptions, our own and the default of `boolean`.
 
 With the first subscription that has a filter, postings get marks: most messages that a condition turns away fall at the
-posting (`matching.storage.marks`). An engine without filters has none, and pays nothing.
+posting (`matching.storage.marks`). An engine without filters has none, and pays nothing. Subscriptions without keywords
+stand under what they require of an attribute, where that selects (`matching.boolean.selection`).
 """
 
 import numpy as np
 
 from matching.boolean.engine import BooleanEngine
+from matching.boolean.selection import Selection
 from matching.index import Hits
-from matching.model import Int32, MessageBatch
+from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.cell_match import STAGE_NAMES
 from matching.storage.cell_term import CellTermIndex
@@ -26,6 +28,16 @@ class CellTerm(BooleanEngine):
         self._marker = Marker(self.filters)
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
         self._message_marks = NO_MARKS
+        self._selection = Selection()
+
+    def insert(self, table: SubscriptionTable) -> Int32:
+        return super().insert(self._selection.of_subscriptions(table))
+
+    def match(self, batch: MessageBatch) -> Hits:
+        return super().match(self._selection.of_messages(batch))
+
+    def table(self) -> SubscriptionTable:
+        return self._selection.undone(super().table())
 
     def survivors(self) -> dict[str, int]:
         """Pairs that survived each stage of all matches with marks so far; the next stage is the filter."""

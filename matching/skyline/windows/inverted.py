@@ -19,6 +19,7 @@ from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes
 from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged
+from matching.reserved import without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
@@ -79,6 +80,7 @@ class InvertedWindow(SkylineWindow):
         EngineError
             If the batch is not the next one, or its messages do not follow.
         """
+        messages = without_reserved(messages)
         last, seq = self.boundary, messages.seq
         if boundary.number != last.number + 1 and last.number >= 0:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")

@@ -58,6 +58,7 @@ def test_message_fault_is_the_column_of_the_value_that_was_refused(change, reaso
 
 KNN = {"subscription_id": "s", "kind": "knn", "keywords": "ramen", "lon": 1, "lat": 1, "k": 3}
 BOOLEAN = {"subscription_id": "s", "kind": "boolean", "keywords": "ramen", "region": [0, 0, 1, 1]}
+BROAD = BOOLEAN | {"keywords": None, "region": [-180, -90, 180, 90], "everything": False}
 HALF = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0]]]}
 
 
@@ -68,7 +69,9 @@ HALF = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0]]]}
         (KNN | {"lat": "x"}, "coordinate_not_number", "lat"),
         (KNN | {"lon": None}, "missing_coordinate", "lon"),
         (KNN | {"keywords": ["ramen", 3]}, "wrong_type", "keywords"),
-        (KNN | {"keywords": None}, "no_keyword", "keywords"),
+        (KNN | {"keywords": "..."}, "no_keyword", "keywords"),
+        (BROAD, "requires_nothing", "everything"),
+        (BOOLEAN | {"everything": 3}, "bad_everything", "everything"),
         (KNN | {"kind": "nearest"}, "unknown_kind", "kind"),
         (KNN | {"subscription_id": None}, "missing_id", "subscription_id"),
         (KNN | {"subscription_id": {}}, "bad_id", "subscription_id"),

@@ -262,3 +262,35 @@ def test_tally_repeated_event_counts_twice_and_nan_scores_compare():
     rows = UpdateBatch(three, zero, three, np.array([MATCH, MATCH], np.int8), np.array([math.nan, math.nan]))
     assert tally(rows) == {(3, 0, 3, MATCH, None): 2}
     assert tally(rows) - tally([Update(3, 0, 3, MATCH, math.nan)]) == {(3, 0, 3, MATCH, None): 1}
+
+
+# ------------------------------------------------------------------------------------------------- without keywords
+
+
+def test_boolean_without_keywords_meets_what_is_visible_in_its_region_with_or_without_words():
+    wanted = subscription(0, BOOLEAN, terms=(), region=(0, 0, 10, 5))
+    rows = [
+        message(0, terms=(), x=1, y=1, visible=True),
+        message(1, terms=(3,), x=1, y=1, visible=True),
+        message(2, terms=(3,), x=20, y=1, visible=True),
+        message(3, terms=(), x=1, y=1),
+        message(4, terms=(), x=1, y=1, op=1),
+    ]
+    assert events(run(rows, [wanted])[1]) == ["0: match 0 to 0", "1: match 1 to 0"]
+
+
+def test_topk_without_keywords_ranks_by_place_whatever_its_alpha():
+    wanted = subscription(0, TOPK, terms=(), k=2, alpha=0.1)
+    near, far = message(0, terms=(1,), x=0.1, visible=True), message(1, terms=(), x=0.3, visible=True)
+    nearest, hidden = message(2, terms=(2, 3), visible=True), message(3, terms=(1,))
+    oracle, _ = run([near, far, nearest, hidden], [wanted])
+    assert held(oracle) == [2, 0]
+    assert topk_score(wanted, near, 1.0) == 1.0 - 0.1
+
+
+def test_subscription_without_keywords_starts_from_the_window_and_ends():
+    wanted = subscription(0, TOPK, terms=(), at=2, k=5)
+    rows = [message(seq, terms=(), x=seq / 10, visible=True) for seq in range(4)]
+    _, updates = run(rows, [wanted], ended=[(0, 3)])
+    entered, left = [[f"{word} {seq} to 0" for seq in range(3)] for word in ("2: enter", "3: leave")]
+    assert events(updates) == [*entered, *left]

@@ -238,3 +238,19 @@ def test_kinds_side_by_side_do_not_disturb_each_other():
         alone, only = run(messages, [one], [(2, 20)] if one.number == 2 else [], "count:9", 4, decay=MODEL)
         assert [row for row in updates if row.number == one.number] == only
         assert held(alone, one.number) == held(together, one.number)
+
+
+def test_decay_without_keywords_is_proximity_times_fading_of_a_message_without_words_too():
+    model = DecayModel(0.5, 0.2, {}, 0)
+    wanted = subscription(0, DECAY, terms=(), alpha=0.3)
+    rows = [message(seq, terms=(), x=0.5, time_us=seq * 1_000_000, visible=True) for seq in range(2)]
+    assert [decay_key(wanted, row, 1.0, model) for row in rows] == [math.log(0.5), math.log(0.5) + 0.5]
+    oracle, _ = run(rows, [wanted], decay=model)
+    assert held(oracle) == [1]
+
+
+def test_skyline_reserved_term_is_no_word_of_a_message():
+    wanted = subscription(0, SKYLINE, terms=(1, 2), region=(-1, -1, 1, 1))
+    seen, other = message(0, terms=(1,), visible=True), message(1, terms=(1,), x=0.5)
+    oracle, _ = run([seen, other], [wanted])
+    assert [(row.seq, row.text_score) for row in oracle.results()] == [(0, 0.5)]

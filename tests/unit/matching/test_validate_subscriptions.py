@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
 from matching.fields import Refusal
 from matching.kind_table import Kind, Kinds
@@ -60,6 +61,42 @@ def test_subscription_row_each_kind_is_parsed(kind):
         assert row.alpha == 0.5 if row.kind in (TOPK, DECAY) else math.isnan(row.alpha)
 
 
+@pytest.mark.parametrize("kind", ["boolean", "topk", "decay", "knn"])
+@pytest.mark.parametrize("keywords", [None, "", [], [""], ()])
+def test_subscription_row_without_keywords_stands_under_the_reserved_term(kind, keywords):
+    row = parsed(kind, keywords=keywords)
+    assert (row.terms, row.words, row.unknown, row.can_match) == ((VOCABULARY.reserved,), (), 0, True)
+    assert VOCABULARY.reserved == len(VOCABULARY)
+    table = build_table([row], [0], [0])
+    assert table.weights.tolist() == [0.0] and np.signbit(table.weights).all()
+    assert row.alpha == 1.0 if row.kind in (TOPK, DECAY) else math.isnan(row.alpha)
+
+
+def test_subscription_row_ranked_by_place_alone_needs_no_alpha():
+    assert parsed("topk", keywords=None, alpha=None).alpha == parsed("decay", keywords="", alpha=0.2).alpha == 1.0
+    assert parse("topk", keywords=None, alpha=7) == "bad_alpha"
+
+
+def test_subscription_row_without_keywords_keeps_what_it_excludes():
+    row = parsed("boolean", keywords=None, not_keywords="bar zebra")
+    assert row.excluded == ("bar", "zebra") and row.filter and row.unknown_excluded == 1
+
+
+@pytest.mark.parametrize("everything", [True, "true"])
+def test_subscription_row_for_everything_may_leave_out_its_region(everything):
+    assert parsed("boolean", keywords=None, region=None, everything=everything).region == (-180, -90, 180, 90)
+    assert parsed("boolean", keywords=None, region=[-180, -90, 180, 90], everything=everything).terms
+    assert parse("boolean", region=None, everything=everything) == "bad_region"  # it has keywords
+
+
+@pytest.mark.parametrize("limits", [{"where": {"price": {"lt": 900}}}, {"circle": {"lon": 5, "lat": 5, "radius_m": 9}}])
+def test_subscription_row_that_requires_something_need_not_ask_for_everything(limits):
+    everywhere = {} if "circle" in limits else {"region": [-180, -90, 180, 90]}
+    row = {**GOOD["boolean"], "keywords": None, "region": None, **everywhere, **limits}
+    vocabulary = Vocabulary([], [], [], [], 0, attributes=AttributeSchema.parse(["price:number"]))
+    assert isinstance(subscription_row(row, vocabulary, SPACE, KINDS), ParsedSubscription)
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "reason"),
     [
@@ -72,8 +109,18 @@ def test_subscription_row_each_kind_is_parsed(kind):
         ("topk", {"kind": None}, "unknown_kind"),
         ("topk", {"kind": "top-k"}, "unknown_kind"),
         ("topk", {"kind": ["topk"]}, "unknown_kind"),
-        ("topk", {"keywords": None}, "no_keyword"),
-        ("topk", {"keywords": []}, "no_keyword"),
+        ("skyline", {"keywords": None}, "no_keyword"),
+        ("skyline", {"keywords": []}, "no_keyword"),
+        ("topk", {"keywords": "...", "alpha": 1}, "no_keyword"),
+        ("boolean", {"keywords": None, "match": "any"}, "no_keyword"),
+        ("boolean", {"keywords": None, "match": 2}, "no_keyword"),
+        ("boolean", {"keywords": None, "region": [-180, -90, 180, 90]}, "requires_nothing"),
+        ("boolean", {"keywords": None, "region": [-180, -90, 180, 90], "not_keywords": "bar"}, "requires_nothing"),
+        ("boolean", {"keywords": None, "region": [-180, -90, 180, 90], "where": {}}, "requires_nothing"),
+        ("boolean", {"keywords": None, "region": None}, "bad_region"),
+        ("boolean", {"everything": 1}, "bad_everything"),
+        ("boolean", {"everything": "yes"}, "bad_everything"),
+        ("boolean", {"everything": []}, "bad_everything"),
         ("boolean", {"keywords": " ... "}, "no_keyword"),
         ("topk", {"keywords": 5}, "wrong_type"),
         ("topk", {"keywords": ["ramen", 5]}, "wrong_type"),

@@ -42,6 +42,7 @@ def ended(request, tmp_path_factory):
     for place in range(0, 40, 4):
         words = {"kind": "boolean", "keywords": [*WORDS, *LATE][place // 4]}
         subscriptions[place] = {"subscription_id": f"s{place}", **words, "region": [-20, -10, 20, 10]}
+    subscriptions[1] = {"subscription_id": "s1", "kind": "boolean", "everything": True}
     messages = [random_message(rng, place) for place in range(COUNT)]
     answers: dict = {"explain": {}, "results": {}, "preview": {}, "subscriptions": subscriptions}
     with Served(out, "--world", BOX, "--window", request.param, "--set", "stream.batch_rows=20") as served:
@@ -95,8 +96,11 @@ def test_results_of_a_stream_that_runs_are_those_that_it_leaves(ended):
         if rows and rows[0]["rank"] is not None
     }
     assert shown == left and len(left) > 5
+    words = {row["subscription_id"]: row.get("keywords") for row in answers["subscriptions"]}
+    assert any(rows and not words[name] for name, rows in answers["results"].items())
+    for name, rows in answers["results"].items():
+        assert all(bool(row["words"]) == bool(words[name]) and row["text"] for row in rows)
     rows = [row for rows in answers["results"].values() for row in rows]
-    assert all(row["words"] and row["text"] for row in rows)
     assert {row["distance_km"] is None for row in rows} == {True, False}
 
 
@@ -181,6 +185,7 @@ def check_metrics(served):
     assert (
         values["skyray_messages_total"] == COUNT
         and values["skyray_subscriptions"] == 40
+        and values["skyray_broad_subscriptions"] == served.call("GET", "/health").json["broad"] == 1
         and values["skyray_ready"] == 1
     )
     assert values['skyray_latency_seconds_bucket{le="+Inf"}'] == values["skyray_latency_seconds_count"] >= COUNT

@@ -167,7 +167,7 @@ def test_what_is_too_long_is_refused_by_its_limit(served):
     rows = [
         ("too_many_keywords", ramen("s", keywords=many[:20_000], region=[1, 1, 2, 2])),
         ("too_many_corners", ramen("s", polygon={"type": "Polygon", "coordinates": [ring(20_000)]})),
-        ("no_keyword", ramen("s", keywords="", region=[-180, -90, 180, 90])),
+        ("requires_nothing", ramen("s", keywords="", region=[-180, -90, 180, 90])),
         ("bad_id", ramen("s" * 513, region=[1, 1, 2, 2])),
     ]
     for reason, row in rows:

@@ -218,7 +218,7 @@ BAD = [
     (topk(""), "missing_id"),
     (topk(None), "missing_id"),
     (topk("x", kind="nearest"), "unknown_kind"),
-    (topk("x", keywords=[]), "no_keyword"),
+    (topk("x", keywords="?!"), "no_keyword"),
     (topk("x", keywords="unheard"), "no_known_keyword"),
     (topk("x", k=0), "bad_k"),
     (topk("x", alpha=1.5), "bad_alpha"),

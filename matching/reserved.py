@@ -1,0 +1,61 @@
+"""The reserved term: what every visible message carries, and a subscription that requires no word stands under.
+
+Indexes, routers and signatures know subscriptions by their words. One without a word has this term in its row, and so
+needs no way of its own through any of them. The id is `Vocabulary.reserved`, one above those of all words, so that it
+comes last in each row. Its weight is minus zero: it adds nothing to a score, a norm or a count of words, and nothing
+else has a negative weight, so that a column says by itself where it is. A message without it meets no subscription
+without words: marks of a clock, deletions, and messages that are ahead, outside the world or quarantined have none.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matching.model import WEIGHT, Float32, Int32, Int64, MessageBatch
+
+#: The idf of the reserved term, and its weight in any row.
+RESERVED_IDF = -0.0
+
+
+def is_reserved(weights: Float32) -> NDArray[np.bool_]:
+    """bool[n]: which of these weights are of the reserved term. O(n)."""
+    return np.signbit(weights)
+
+
+def with_reserved(
+    term: int, visible: NDArray[np.bool_], offsets: Int64, terms: Int32, weights: Float32, counts: Int32 | None
+) -> tuple[Int64, Int32, Float32, Int32 | None]:
+    """Ragged columns of messages with the reserved term at the end of each row that is visible. O(rows + terms).
+
+    Parameters
+    ----------
+    term : int                 `Vocabulary.reserved`
+    visible : bool[n]
+    offsets, terms, weights    as in `MessageBatch`
+    counts : int32[nnz], or None where messages have none; of the reserved term it is 0
+    """
+    places = offsets[1:][visible]
+    new_offsets = offsets.copy()
+    new_offsets[1:] += np.cumsum(visible)
+    return (
+        new_offsets,
+        np.insert(terms, places, term),
+        np.insert(weights, places, WEIGHT(RESERVED_IDF)),
+        None if counts is None else np.insert(counts, places, 0),
+    )
+
+
+def without_reserved(messages: MessageBatch) -> MessageBatch:
+    """The messages with their words alone, for scores that go by how many there are. O(n + terms), or no copy."""
+    reserved = is_reserved(messages.weights)
+    if not reserved.any():
+        return messages
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(reserved)])
+    changed: Any = messages._asdict() | {
+        "term_offsets": messages.term_offsets - before[messages.term_offsets],
+        "terms": messages.terms[~reserved],
+        "weights": messages.weights[~reserved],
+        "counts": messages.counts[~reserved] if messages.counts.shape[0] else messages.counts,
+    }
+    return MessageBatch(**changed)
