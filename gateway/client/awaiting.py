@@ -288,7 +288,7 @@ class AsyncClient:
         ConfigError
             For ids and filters, or where lonboard is not installed.
         """
-        from gateway import notebook
+        from gateway.runs import notebook
 
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
         notebook.check(most, most_results, subscription_ids, filters)

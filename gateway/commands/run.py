@@ -100,8 +100,8 @@ def run(
     all) when it has ended; --resume of a finished run delivers what is missing there.
     """
     from gateway.commands.delivering import Deliveries
+    from gateway.commands.run_summary import nothing_usable, print_ending
     from gateway.shell.progress import print_summary
-    from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.core.places import is_remote
     from topology.settings import load_config
 
