@@ -238,10 +238,10 @@ def with_metrics(
     Parameters
     ----------
     metrics : port and folder, each optional
-        The folder gets a file that lists the port (`gateway.runs.metrics_targets`).
+        The folder gets a file that lists the port (`gateway.metrics.listed`).
     command : str
     show, folder, own
-        As of `gateway.runs.metrics.RunFigures`.
+        As of `gateway.metrics.RunFigures`.
     """
     port, targets = metrics
     if port is None:
@@ -250,14 +250,12 @@ def with_metrics(
         yield show
         return
     require("serve", "--metrics-port", "leave it out")
-    from gateway.runs.metrics import RunFigures, at_port
+    from gateway.metrics import RunFigures, at_port, listed
 
     figures = RunFigures(show, folder, own)
     with ExitStack() as stack:
         url = stack.enter_context(at_port(port, figures))
         if targets is not None:
-            from gateway.runs.metrics_targets import listed
-
             labels = {"command": command, "folder": str(folder)}
             stack.enter_context(listed(targets, url.split("/")[2], labels))
         sys.stderr.write(f"{command}: figures for Prometheus at {url}\n")
