@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError, DeliveryError, EngineError
 from topology.core.metrics import LatencyHistogram, Snapshot
-from topology.run_folders import run_folder
+from topology.store_folder import run_folder
 
 if TYPE_CHECKING:
     from gateway.serve.door import Door

@@ -145,7 +145,7 @@ def run(
 
 def _has_finished(folder: Path) -> bool:
     from topology.folder import FINISHED
-    from topology.run_folders import run_folder
+    from topology.store_folder import run_folder
 
     return run_folder(folder).report().get("state") == FINISHED
 
@@ -179,8 +179,8 @@ def _of_files(settings: dict[str, Any]) -> dict[str, Any]:
 
 def resumed_settings(out: Path, settings: dict[str, Any]) -> "RunConfig":
     """The settings of a run to resume."""
-    from topology.run_folders import run_folder
     from topology.settings import resumed
+    from topology.store_folder import run_folder
 
     before = run_folder(out).report()
     if before.get("live"):
