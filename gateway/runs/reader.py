@@ -40,7 +40,7 @@ from topology.core.checkpoint.fence import fetch_committed
 from topology.core.checkpoint.storage import parts_list
 from topology.core.places import is_remote, place
 from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
-from topology.run_folders import run_folder
+from topology.store_folder import run_folder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
