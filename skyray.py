@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Throttled,
         Unreachable,
     )
-    from gateway.live.engine import Engine
+    from gateway.engine import Engine
     from gateway.runs.interface import Run
 
 __all__ = [
@@ -70,7 +70,7 @@ _ERRORS = ("ClientError", "Denied", "Failed", "Gap", "NotFound", "Refused", "Thr
 _LATE = {
     "AsyncClient": "gateway.client.awaiting",
     "Client": "gateway.client.blocking",
-    "Engine": "gateway.live.engine",
+    "Engine": "gateway.engine",
     "Run": "gateway.runs.interface",
     **dict.fromkeys(_ERRORS, "gateway.client.errors"),
 }

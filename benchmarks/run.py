@@ -88,16 +88,16 @@ def bench(
     for name, why in absent.items():
         tell(f"{name} left out: {why}")
     chosen = [name for name in chosen if name not in absent]
-    tell("compiling kernels")
-    for name in chosen:
-        if name not in PEERS:
-            warm_engine(row, name)
     tell("making the workload")
     recipe = None if workload is None else BooleanRecipe.parse(workload)
     case = make_case(
         row, subscriptions, messages, window, rounds, seed, recipe=recipe, messages_from=messages_from,
         distance=distance, subscriptions_from=subscriptions_from,
     )  # fmt: skip
+    tell("compiling kernels")
+    for name in chosen:
+        if name not in PEERS:
+            warm_engine(row, name)
     tell("filling the window, or results from the history")
     made = bench_of(case, rounds, windows={} if window_index is None else {kind: window_index})
     results = [{"engine": name, **result} for name, result in time_beside(made, chosen, tell).items()]

@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from copy import copy
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +64,8 @@ class Digest:
         """Add updates whose names have these hashes (`hash_names`, one for each update). O(n), about 50 ns a row."""
         if len(updates) == 1:  # as in most small batches
             columns = (updates.as_of, updates.seq, updates.change, updates.score, subscription_hash, message_hash)
-            return self._add_one(*(column.item() for column in columns))
+            values: list[Any] = [column.item() for column in columns]
+            return self._add_one(*values)
         score = updates.score + 0.0  # minus zero is zero
         score[np.isnan(score)] = np.nan
         columns = (

@@ -6,7 +6,7 @@ to names.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from bolts.names import IdColumn, UInt64, flat_names, hash_names
@@ -69,6 +70,8 @@ _ENCODED_SCHEMA = pa.schema(
 )
 #: Rows of one Parquet row group: large enough to compress, small enough to sit in memory while it fills.
 GROUP_ROWS = 262_144
+#: Rows of a file that are read at a time.
+PIECE_ROWS = 65_536
 
 
 #: Updates, or seconds since the first of them, from which a checkpoint ends a part.
@@ -405,21 +408,40 @@ def reading_part(path: Path) -> Iterator[None]:
 
 
 def read_part(path: Path, listed: ListedPart | None) -> pa.Table:
-    """A Parquet part of updates, checked against its line of the list. O(its bytes).
+    """A part of updates, checked against its line of the list. O(its bytes). Raises as `read_pieces`."""
+    return pa.concat_tables([UPDATE_SCHEMA.empty_table(), *read_pieces(path, listed)])
+
+
+def read_pieces(
+    path: Path, listed: ListedPart | None, schema: pa.Schema = UPDATE_SCHEMA, nullable: Collection[str] = ("score",)
+) -> Iterator[pa.Table]:
+    """The rows of a file of updates, or of results, `PIECE_ROWS` at a time; checked against its line of the list.
 
     Raises
     ------
     CheckpointError
-        If it was changed, or cannot be decoded.
+        If it was changed, or cannot be decoded, after what could be read.
     FileNotFoundError
         If it is gone.
     """
     with reading_part(path):
         check_part(path, listed)
-        with pq.ParquetFile(path) as file:
-            table = file.read(use_threads=False).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA)
-        table.validate(full=True)
-        return table
+        if path.suffix == f".{JsonLinesPart.suffix}":
+            options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+            file = pj.open_json(path, parse_options=options) if path.stat().st_size else contextlib.nullcontext(())
+        else:
+            file = pq.ParquetFile(path)
+        with file as opened:
+            columns = schema.names
+            is_table = isinstance(opened, pq.ParquetFile)
+            batches = opened.iter_batches(PIECE_ROWS, columns=columns, use_threads=False) if is_table else opened
+            for batch in batches:
+                piece = pa.Table.from_batches([batch])
+                piece.validate(full=True)  # else text that is not UTF-8 raises later
+                piece = piece.select(columns).cast(schema)
+                if nulls := [name for name in columns if name not in nullable and piece[name].null_count]:
+                    raise ValueError(f"column {nulls[0]!r} has {piece[nulls[0]].null_count:,} nulls")
+                yield piece
 
 
 class PartFile(ABC):

@@ -425,13 +425,13 @@ class Vocabulary:
         idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
         self.idf[self.first_id : self.first_id + len(terms)] = idf
 
-    def settled(self, messages: int) -> "Vocabulary":
-        """This one with the admitted terms among those of the collection, of so many messages; none may follow. O(n).
+    def settled(self, messages: int, most_terms: int = 0) -> "Vocabulary":
+        """This one with the admitted terms among those of the collection, of so many messages. O(n).
 
-        All ids are lower by `first_id`.
+        Its ids begin with `most_terms`: how many terms it may admit later.
         """
         first, frequency, count = self.first_id, self.document_frequency, self.collection_count
-        form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes
+        form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes, most_terms
         terms = [*reversed(self.admitted), *self.terms]
         return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
 

@@ -1,6 +1,6 @@
 """Starts and ends the Java process of Spark, and checks for Java before.
 
-`gateway.shell.feed_demo` calls `check_java` alone. Whatever decides the output belongs to the steps, not to this file.
+`gateway.commands.demo_of_feed` calls `check_java` alone. The steps decide the output, this file does not.
 """
 
 import os

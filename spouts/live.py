@@ -387,7 +387,9 @@ class LoggedSubscriptions(Spout):
 
     def _changes(self, batch: int) -> ChangeList:
         """The change list of a batch, without subscriptions that end at the seq where they begin."""
-        due: list[tuple[str, int, int]] = []
+        names: list[str] = []
+        kinds: list[Int64] = []
+        ats: list[Int64] = []
         tables: list[SubscriptionTable] = []
         while self._waiting and self._waiting[0].at[self._waiting[0].taken] <= self._through:
             one = self._waiting[0]
@@ -398,21 +400,25 @@ class LoggedSubscriptions(Spout):
             if not np.array_equal(rows[begins], np.arange(len(table))):
                 table = table.take(rows[begins])
             tables.append(table.having(at=at[begins]))
-            kinds = np.full(len(rows), -1, np.int64)
-            kinds[begins] = table.kind
-            due += zip(one.block.names[some], kinds.tolist(), at.tolist(), strict=True)
+            kind = np.full(len(rows), -1, np.int64)
+            kind[begins] = table.kind
+            names += one.block.names[some]
+            kinds.append(kind)
+            ats.append(at)
             one.taken = some.stop
             if one.taken == len(one.at):
                 self._waiting.popleft()
-        if not due:
+        if not names:
             return unchanged(batch)
-        numbered = self._numbering.change(due)
+        kind = np.concatenate(kinds)
+        numbered = self._numbering.change(names, kind.tolist(), np.concatenate(ats).tolist())
         lives = numbered.number >= 0
         table = concatenate(tables)
-        names = [name for name, kind, _ in due if kind >= 0]
         if not lives.all():
             table = table.take(np.flatnonzero(lives))
-            names = [name for name, alive in zip(names, lives.tolist(), strict=True) if alive]
+        emitted = np.flatnonzero(kind >= 0)[lives]
+        if emitted.shape[0] < len(names):
+            names = list(map(names.__getitem__, emitted.tolist()))
         table = table.having(number=numbered.number[lives])
         if len(table):
             table = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)

@@ -4,39 +4,31 @@ A file comes in groups of rows: the row groups of Parquet, or records of the log
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.attributes import ATTRIBUTE, CATEGORY, MISSING_KEY, NUMBER, TIME, AttributeSchema
+from matching.attributes import ATTRIBUTE, CATEGORY, MISSING_KEY, NUMBER, TIME
 from matching.model import Names
 from matching.text import Vocabulary
 from matching.validate import DELETE
 from matching.window import NO_FLOOR
-from matching.words.message_words import MessageTerms, weigh
-from spouts.columns import AHEAD, OBJECT_COLUMNS, SIDES, TYPES, damaged, first_line
-from spouts.cutting import join_names
+from matching.words.message_words import weigh
+from spouts.columns import AHEAD, SIDES, TYPES, damaged, first_line
 from spouts.history import LOG, History, history_of
+from spouts.log import Record
 from spouts.manifest import world_of
 from spouts.messages import AttributeColumn, MessageBlock
 from spouts.parsed import block_of, objects_of
 from spouts.subscriptions import logged_vocabulary
 from topology.core.places import arrow_file, place
 
-#: Values where a block has not the column, those of attributes by type.
-_MISSING: dict[str, Any] = {
-    **dict.fromkeys(("ids", "texts", "objects"), ""),
-    **dict.fromkeys(("lon", "lat", "time_us"), 0),
-    **dict.fromkeys(("deleted", "ahead", "made"), False),
-    "sides": np.full(4, np.nan),
-}
-_MISSING_VALUE = {CATEGORY: "", NUMBER: np.nan, TIME: MISSING_KEY}
 _LISTS = {"terms": pa.int32(), "counts": pa.int32(), "weights": pa.float32()}
 _ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.large_string(), TIME: pa.int64()}
 
@@ -163,47 +155,47 @@ class LoggedColumns:
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         """See `MessageFile`."""
-        attributes = self._vocabulary.attributes
-        found = [block_of(record, first, self._space, self.path) for first, record in self._history.batches(group)]
-        block = _joined([block for block, _ in found], attributes)
-        arrays = self._own(block, columns)
-        arrays["seq"] = pa.array(np.arange(len(block)) + sum(self.sizes[:group]))
-        if wanted := _LISTS.keys() & set(columns):
-            vectors = weigh(_joined_terms([terms for _, terms in found]), self._vocabulary.idf)
-            vectors = vectors._replace(terms=vectors.terms - self._vocabulary.first_id)  # as of `load_vocabulary`
-            offsets = pa.array(vectors.offsets, pa.int32())
-            for name in wanted:
-                arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(getattr(vectors, name), _LISTS[name]))
-        for one, column in zip(attributes.attributes, block.attributes, strict=True):
-            arrays[ATTRIBUTE + one.name] = _values(column)
-        return pa.table({name: arrays[name] for name in columns})
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        batches = [self._batch(record, first, schema) for first, record in self._history.batches(group)]
+        return pa.Table.from_batches(batches).combine_chunks()
 
     def close(self) -> None:
         """See `MessageFile`: nothing stays open."""
 
-    def _own(self, block: MessageBlock, columns: Collection[str]) -> dict[str, pa.Array]:
-        none = np.zeros(len(block), np.bool_)
-        deleted, ahead = (none if column is None else column for column in (block.deleted, block.ahead))
-        found = {
-            "message_id": _texts(block.ids),
-            "text": _texts(block.texts),
-            "op": pa.array(deleted.astype(np.int64) * DELETE),
-            "lon": pa.array(block.lon),
-            "lat": pa.array(block.lat),
-            "event_time": pa.array(block.time_us, TYPES["event_time"], mask=block.time_us == NO_FLOOR),
-            AHEAD: pa.array(ahead),
-        }
-        sides = np.full((len(block), 4), np.nan) if block.sides is None else block.sides
-        found |= {side: pa.array(column, mask=np.isnan(column)) for side, column in zip(SIDES, sides.T, strict=True)}
-        if set(OBJECT_COLUMNS) & set(columns):
-            found["object_id"] = pa.array(objects_of(block).names, pa.string())
-        return found
+    def _batch(self, record: Record, first: int, schema: pa.Schema) -> pa.RecordBatch:
+        block, terms = block_of(record, first, self._space, self.path)
+        found = {name: _COLUMNS[name](block) for name in schema.names if name in _COLUMNS}
+        found["seq"] = pa.array(np.arange(first, first + len(block)))
+        if wanted := _LISTS.keys() & set(schema.names):
+            vectors = weigh(terms, self._vocabulary.idf)
+            vectors = vectors._replace(terms=vectors.terms - self._vocabulary.first_id)  # as of `load_vocabulary`
+            offsets = pa.array(vectors.offsets, pa.int32())
+            for name in wanted:
+                found[name] = pa.ListArray.from_arrays(offsets, pa.array(getattr(vectors, name), _LISTS[name]))
+        named = [ATTRIBUTE + one.name for one in self._vocabulary.attributes.attributes]
+        found |= dict(zip(named, map(_values, block.attributes), strict=False))
+        arrays = [
+            found[name] if name in found else pa.nulls(len(block), schema.field(name).type) for name in schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema.names)
 
 
 @lru_cache(maxsize=2)
 def _vocabulary_of(history: History) -> Vocabulary:
     """The vocabulary of a log, which is only read."""
     return logged_vocabulary(history)
+
+
+def _sides(block: MessageBlock, side: int) -> pa.Array:
+    """One side of rectangles, null of points."""
+    if block.sides is None:
+        return pa.nulls(len(block), pa.float64())
+    column = block.sides[:, side]
+    return pa.array(column, mask=np.isnan(column))
+
+
+def _mask(found: np.ndarray | None, block: MessageBlock) -> np.ndarray:
+    return np.zeros(len(block), np.bool_) if found is None else found
 
 
 def _values(column: AttributeColumn) -> pa.Array:
@@ -221,31 +213,15 @@ def _texts(names: Names, missing: np.ndarray | None = None) -> pa.Array:
     return pa.LargeStringArray.from_buffers(rows, *buffers, there)
 
 
-def _joined(blocks: list[MessageBlock], schema: AttributeSchema) -> MessageBlock:
-    """The messages of all blocks; those of blocks without attributes have none. O(their bytes)."""
-    sizes = [len(block) for block in blocks]
-    columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in _MISSING}
-    for name, found in columns.items():
-        columns[name] = None if all(one is None for one in found) else _column(found, sizes, _MISSING[name])
-    attributes = []
-    for number, one in enumerate(schema.attributes):
-        found = [block.attributes[number] if block.attributes else None for block in blocks]
-        attributes.append(_column(found, sizes, _MISSING_VALUE[one.type]))
-    return MessageBlock(attributes=tuple(attributes), **columns)
-
-
-def _column(found: list[Any], sizes: list[int], missing: Any) -> Any:
-    """A column of all blocks, of as many messages each."""
-    if isinstance(missing, str):
-        nothing = [Names(np.zeros(size + 1, np.int64), np.zeros(0, np.uint8)) for size in sizes]
-        return join_names([other if one is None else one for one, other in zip(found, nothing, strict=True)])
-    nothing = [np.full((size, *np.shape(missing)), missing) for size in sizes]
-    return np.concatenate([other if one is None else one for one, other in zip(found, nothing, strict=True)])
-
-
-def _joined_terms(terms: list[MessageTerms]) -> MessageTerms:
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(one.offsets) for one in terms]))])
-    ids, unknown, stopped = (
-        np.concatenate(columns) for columns in zip(*((t.ids, t.unknown, t.stopped) for t in terms), strict=True)
-    )
-    return MessageTerms(ids, offsets, unknown, stopped)
+#: Columns of a block, as the ETL has them.
+_COLUMNS: dict[str, Callable[[MessageBlock], pa.Array]] = {
+    "message_id": lambda block: _texts(block.ids),
+    "text": lambda block: _texts(block.texts),
+    "object_id": lambda block: pa.array(objects_of(block).names, pa.string()),
+    "op": lambda block: pa.array(_mask(block.deleted, block).astype(np.int64) * DELETE),
+    "lon": lambda block: pa.array(block.lon),
+    "lat": lambda block: pa.array(block.lat),
+    "event_time": lambda block: pa.array(block.time_us, TYPES["event_time"], mask=block.time_us == NO_FLOOR),
+    AHEAD: lambda block: pa.array(_mask(block.ahead, block)),
+    **{side: partial(_sides, side=number) for number, side in enumerate(SIDES)},
+}

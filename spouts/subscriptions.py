@@ -112,7 +112,7 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
         If a file is missing, damaged, or not what the ETL writes.
     """
     if history := history_of(directory):
-        return logged_vocabulary(history).settled(history.messages)
+        return logged_vocabulary(history).settled(history.messages, most_terms)
     path = place(directory, "vocabulary.parquet")
     manifest = read_manifest(directory)
     if manifest is None:

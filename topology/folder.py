@@ -1,8 +1,7 @@
 """The folder of a run on a disk: its lock, the state of the run, and checks of its inputs on resume.
 
 `run.json` exists from the start and has `state`: running, finished, interrupted or failed. One process at a time writes
-to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store;
-`topology.run_folders` chooses.
+to a folder: it has a lock, which ends with the process. `topology.store_folder` is the same in an object store.
 """
 
 import contextlib

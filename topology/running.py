@@ -32,9 +32,9 @@ from topology.folder import (
     refuse_changed,
 )
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
-from topology.run_folders import run_folder
 from topology.scaling import ScaleRequest, drop_request, is_requested, take_request
 from topology.settings import CHANGEABLE, RunConfig, resumed
+from topology.store_folder import run_folder
 from topology.summary import began_with, summarise
 from topology.wiring import build_plan
 

@@ -7,18 +7,25 @@ is the same on a disk of this machine.
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from matching.errors import ConfigError, DeliveryError, InputError, InUseError
 from topology.core.checkpoint.fence import COMMITTED, Committed, Fence, claim
 from topology.core.objects import Object, Taken
-from topology.core.places import StorePath
+from topology.core.places import StorePath, place
 from topology.folder import REPORT, RunFolder
 
 REJECTS = "rejected.jsonl"
 #: Times that the report is written while a process before this one writes its last.
 _TRIES = 5
+
+
+def run_folder(path: "str | os.PathLike[str] | StorePath") -> RunFolder:
+    """The folder of a run, by where it is; nothing is read yet."""
+    found = place(path)
+    return StoreFolder(found) if isinstance(found, StorePath) else RunFolder(found)
 
 
 class StoreFolder(RunFolder):

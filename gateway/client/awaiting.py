@@ -13,7 +13,7 @@ from gateway.client import flows, mapped, requests
 from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows, Source
 from gateway.client.requests import Box, Call, Names, Wait
 from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
-from gateway.client.transport import Library, Link, Options, library_options
+from gateway.client.transport import Library, Link, library_options
 
 if TYPE_CHECKING:
     import lonboard
@@ -78,7 +78,7 @@ class AsyncClient:
         self.url = url
         self._timeout_s = timeout_s
         self._patience = Patience(patience_s)
-        self._library = self._library_type(**library_options(Options(url, key, timeout_s, headers or {})))
+        self._library = self._library_type(**library_options(url, key, timeout_s, headers or {}))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -288,7 +288,7 @@ class AsyncClient:
         ConfigError
             For ids and filters, or where lonboard is not installed.
         """
-        from gateway import notebook
+        from gateway.runs import notebook
 
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
         notebook.check(most, most_results, subscription_ids, filters)

@@ -14,7 +14,7 @@ MOST, MOST_RESULTS = 50_000, 1_000
 
 
 class Mapped(NamedTuple):
-    """What a map of a server draws, and what it leaves out: as `gateway.notebook.Drawing` takes it."""
+    """What a map of a server draws, and what it leaves out: as `gateway.runs.notebook.Drawing` takes it."""
 
     subscriptions: list[dict[str, Any]]
     messages: list[dict[str, Any]]

@@ -6,7 +6,7 @@ A `Link` awaits the library of `AsyncClient`; with the blocking one its coroutin
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,27 +22,15 @@ _FAILURES = (httpx2.TransportError, httpx2.StreamError)
 Library = httpx2.Client | httpx2.AsyncClient
 
 
-class Options(NamedTuple):
-    """How a client connects: address of the server, API key, seconds to an answer, headers of every request."""
-
-    url: str
-    key: str | None
-    timeout_s: float
-    headers: Mapping[str, str]
-
-
-def library_options(options: Options) -> dict[str, Any]:
+def library_options(url: str, key: str | None, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of the library's clients. Raises ConfigError if `url` is not the address of a server."""
-    parts = urlsplit(options.url)
+    parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-        raise ConfigError(f"url: {options.url!r} is no address of a server; give one such as http://127.0.0.1:8080")
-    headers = dict(options.headers)
-    if options.key is not None:
-        headers["Authorization"] = f"Bearer {options.key}"
+        raise ConfigError(f"url: {url!r} is no address of a server; give one such as http://127.0.0.1:8080")
     return {
-        "base_url": options.url,
-        "headers": headers,
-        "timeout": httpx2.Timeout(options.timeout_s),
+        "base_url": url,
+        "headers": {**headers, **({} if key is None else {"Authorization": f"Bearer {key}"})},
+        "timeout": httpx2.Timeout(timeout_s),
         "limits": httpx2.Limits(max_connections=None),
         "follow_redirects": False,
     }

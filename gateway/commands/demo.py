@@ -1,6 +1,6 @@
 """`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
-`gateway/commands/demo.py` -> `gateway/shell/demo.py`, which does what the other commands do: `etl.py`,
+`gateway/commands/demo.py` -> `gateway/commands/demo_of_places.py`, which does what the other commands do: `etl.py`,
 `subscriptions.py`, `run.py` and `verify.py` beside this file.
 """
 
@@ -28,6 +28,6 @@ def demo(
     Writes the places, runs the ETL on Spark, makes subscriptions, runs the topology on Ray and verifies a sample
     against the oracle. Takes a minute or two, and a few more where the kernels have to be compiled first.
     """
-    from gateway.shell.demo import run_demo
+    from gateway.commands.demo_of_places import run_demo
 
     return run_demo(Terminal(json, in_lines=True), out, min_population, per_kind, sample)

@@ -1,6 +1,6 @@
 """`skyray feed-demo`: files are written, Spark streams them into a feed, a running topology matches them.
 
-`gateway/commands/feed_demo.py` -> `gateway/shell/feed_demo.py`, which runs `feed.py`, `live.py`, `run.py` and
+`gateway/commands/feed_demo.py` -> `gateway/commands/demo_of_feed.py`, which runs `feed.py`, `live.py`, `run.py` and
 `verify.py` beside this file.
 """
 
@@ -28,6 +28,6 @@ def feed_demo(
     feed, skyray live reads the feed and writes updates, some of which are shown. At the end the updates are compared
     with those of skyray run over the log of the stream, and with the oracle. Takes a minute or two.
     """
-    from gateway.shell.feed_demo import run_feed_demo
+    from gateway.commands.demo_of_feed import run_feed_demo
 
     return run_feed_demo(Terminal(json), out, seconds, per_kind)

@@ -185,16 +185,11 @@ def live(
 
 def live_families(wal: Any, admission: Any, pipe: Any, releaser: Any, feed: Any) -> Iterator[Any]:
     """Figures of a live stream for Prometheus, under the names of those of `skyray serve`."""
-    from gateway.runs.metrics import counter, gauge, latency_family, refused_family, source_families
+    from gateway.metrics import stream_families
 
-    yield counter("messages", "Messages that are logged", wal.next_seq - len(wal.marks))
-    yield counter("batches", "Batches that are logged", pipe.batches)
-    yield refused_family(dict(pipe.refused))
-    yield gauge("subscriptions", "Active subscriptions", len(admission.active))
-    yield counter("released_updates", "Updates that are complete", releaser.updates)
-    yield latency_family(releaser.in_flight.latency)
-    if feed is not None:
-        yield from source_families(feed.figures())
+    latency, figures = releaser.in_flight.latency, None if feed is None else feed.figures()
+    active, refused = len(admission.active), dict(pipe.refused)
+    yield from stream_families(wal, pipe.batches, refused, active, releaser.updates, latency, figures)
 
 
 def _print_status(folder: Path, json: bool) -> int:

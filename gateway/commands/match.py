@@ -40,8 +40,8 @@ def match(
     Kinds that keep the k best messages would have it unless better ones exist: for a run, skyray explain says whether
     they do.
     """
+    from gateway.commands.run_summary import print_rejected
     from gateway.runs.reaching import reach, why_not
-    from gateway.shell.run_summary import print_rejected
 
     terminal = Terminal(json)
     answer = reach(subscriptions, messages, text, at, world, attributes=attribute or (), distance=distance)

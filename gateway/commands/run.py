@@ -100,8 +100,8 @@ def run(
     all) when it has ended; --resume of a finished run delivers what is missing there.
     """
     from gateway.commands.delivering import Deliveries
+    from gateway.commands.run_summary import nothing_usable, print_ending
     from gateway.shell.progress import print_summary
-    from gateway.shell.run_summary import nothing_usable, print_ending
     from topology.core.places import is_remote
     from topology.settings import load_config
 
@@ -135,7 +135,7 @@ def run(
 
 def _has_finished(folder: Path) -> bool:
     from topology.folder import FINISHED
-    from topology.run_folders import run_folder
+    from topology.store_folder import run_folder
 
     return run_folder(folder).report().get("state") == FINISHED
 
@@ -169,8 +169,8 @@ def _of_files(settings: Given) -> Given:
 
 def resumed_settings(out: Path, settings: Given) -> "RunConfig":
     """The settings of a run to resume."""
-    from topology.run_folders import run_folder
     from topology.settings import resumed
+    from topology.store_folder import run_folder
 
     before = run_folder(out).report()
     if before.get("live"):
@@ -228,10 +228,10 @@ def with_metrics(
     Parameters
     ----------
     metrics : port and folder, each optional
-        The folder gets a file that lists the port (`gateway.runs.metrics_targets`).
+        The folder gets a file that lists the port (`gateway.metrics.listed`).
     command : str
     show, folder, own
-        As of `gateway.runs.metrics.RunFigures`.
+        As of `gateway.metrics.RunFigures`.
     """
     port, targets = metrics
     if port is None:
@@ -240,14 +240,12 @@ def with_metrics(
         yield show
         return
     require("serve", "metrics.port", "leave it out")
-    from gateway.runs.metrics import RunFigures, at_port
+    from gateway.metrics import RunFigures, at_port, listed
 
     figures = RunFigures(show, folder, own)
     with ExitStack() as stack:
         url = stack.enter_context(at_port(port, figures))
         if targets is not None:
-            from gateway.runs.metrics_targets import listed
-
             labels = {"command": command, "folder": str(folder)}
             stack.enter_context(listed(targets, url.split("/")[2], labels))
         sys.stderr.write(f"{command}: figures for Prometheus at {url}\n")

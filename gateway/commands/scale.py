@@ -70,7 +70,7 @@ def scale(
     if not config.checkpoint_every:
         raise ConfigError(f"{run_dir}: this run has no checkpoints to continue from; run again, with --overwrite")
     if folder.writer() is None:
-        from gateway.shell.run_summary import print_ending
+        from gateway.commands.run_summary import print_ending
 
         report = run_shown(terminal, config, True)
         terminal.answer(report, lambda out: print_ending(out, report))

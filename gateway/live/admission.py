@@ -1,7 +1,7 @@
 """Checks messages and changes of subscriptions of a live stream, in the order in which they arrive.
 
 Rows get the same checks as in the ETL and a run (`matching.validate`); the active subscriptions are tracked here. Used
-by `gateway.live.engine`, which matches accepted rows in the caller's process, and by `gateway.live.pipe`, which logs
+by `gateway.engine`, which matches accepted rows in the caller's process, and by `gateway.live.pipe`, which logs
 them for a topology.
 """
 

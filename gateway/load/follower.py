@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gateway.client.blocking import Client
 from gateway.client.errors import ClientError
 from gateway.client.rows import Missed, Progress, Update
 from gateway.load.posting import Server, processor_s
@@ -84,6 +83,8 @@ def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -
     On `(through, until_s)` from the pipe it sends a `Followed`: once it has read all updates as of messages up to
     `through`, or at the time `until_s` (monotonic).
     """
+    from gateway.client.blocking import Client  # an optional extra
+
     book = _Book(pipe, load)
     try:
         with Client(server.url, key=server.key, patience_s=_PATIENCE_S) as client:

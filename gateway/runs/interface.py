@@ -47,7 +47,7 @@ class Run(reader.Run):
         ConfigError
             For a subscription that the run does not have, or where lonboard is not installed.
         """
-        from gateway import notebook
+        from gateway.runs import notebook
 
         notebook.check(most)
         known = self.known(subscription_ids) if subscription_ids else self._all_known()

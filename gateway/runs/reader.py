@@ -11,7 +11,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -20,10 +19,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.json as pj
-import pyarrow.parquet as pq
 
-from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
+from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
@@ -40,16 +37,14 @@ from spouts.manifest import read_manifest, world_of
 from spouts.quarantine import Quarantine
 from spouts.subscriptions import Changes, load_changes, load_vocabulary
 from topology.core.checkpoint.fence import fetch_committed
-from topology.core.checkpoint.storage import check_part, parts_list
+from topology.core.checkpoint.storage import parts_list
 from topology.core.places import is_remote, place
 from topology.folder import FINISHED, REPORT, RUNNING, RunFolder
-from topology.run_folders import run_folder
+from topology.store_folder import run_folder
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 COUNT_SCHEMA = pa.schema([("subscription_id", pa.string()), ("change", pa.string()), ("count", pa.int64())])
-#: Updates that are read at a time.
-PIECE = 65_536
 #: Columns joined to updates and results for the Python API.
 _MESSAGE_COLUMNS = {
     "kind": pa.string(),
@@ -283,11 +278,11 @@ class Run:
         return _parts(self.place)
 
     def pieces(self, ids: Collection[str] | None = None, parts: Sequence[Path] | None = None) -> Iterator[pa.Table]:
-        """Updates in the order of the files, of these subscriptions or of all, `PIECE` rows of a file at a time; pieces
+        """Updates in the order of the files, of these subscriptions or of all, `PIECE_ROWS` of a file at a time; pieces
         without such updates are left out."""
         wanted = None if ids is None else pa.array(list(ids), pa.string())
         for path in self.parts() if parts is None else parts:
-            for piece in read_pieces(path):
+            for piece in _read_pieces(path):
                 if wanted is not None:
                     piece = piece.filter(pc.is_in(piece["subscription_id"], wanted))
                 if len(piece):
@@ -328,7 +323,7 @@ class Run:
         if not path.exists():
             yield _as_results(_standing_of(self.pieces(ids)))
             return
-        for piece in read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
+        for piece in _read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
             yield piece if ids is None else piece.filter(pc.is_in(piece["subscription_id"], pa.array(list(ids))))
 
     # -------------------------------------------------------------------------------------------------- subscriptions
@@ -503,53 +498,27 @@ def _parts(folder: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*") if not path.name.startswith("."))
 
 
-def read_pieces(
-    path: Path, schema: pa.Schema = UPDATE_SCHEMA, nullable: Sequence[str] = ("score",)
+def _read_pieces(
+    path: Path, schema: pa.Schema = UPDATE_SCHEMA, nullable: Collection[str] = ("score",)
 ) -> Iterator[pa.Table]:
-    """A file of updates, or of results, `PIECE` rows at a time. Raises InputError, after what could be read."""
-    if path.suffix == ".jsonl" and not path.stat().st_size:
-        return
+    """A file of updates, or of results, `PIECE_ROWS` rows at a time. Raises InputError, after what could be read."""
     try:
-        check_part(path, parts_list(path.parent).get(path.name))
-        with _batches(path, schema) as batches:
-            for batch in batches:
-                piece = pa.Table.from_batches([batch])
-                piece.validate(full=True)  # else text that is not UTF-8 raises later
-                yield _whole(path, piece.cast(schema), nullable)
+        yield from read_pieces(path, parts_list(path.parent).get(path.name), schema, nullable)
     except CheckpointError as error:
         raise InputError("broken_file", str(error)) from error
-    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+    except FileNotFoundError as error:
         raise broken_file(path, error) from error
 
 
-@contextmanager
-def _batches(path: Path, schema: pa.Schema) -> Iterator[Iterable[pa.RecordBatch]]:
-    if path.suffix == ".jsonl":
-        options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        with pj.open_json(path, parse_options=options) as reader:
-            yield reader
-    else:
-        with pq.ParquetFile(path) as file:
-            yield file.iter_batches(PIECE, columns=schema.names, use_threads=False)
-
-
 def read_updates(folder: Path) -> Iterator[pa.Table]:
-    """The delivered updates, `PIECE` rows of a file at a time. Raises InputError if there is no folder of them."""
+    """The delivered updates, `PIECE_ROWS` rows of a file at a time. Raises InputError if there is no folder of them."""
     if not (folder / "updates").is_dir():
         raise InputError("missing_file", f"{folder / 'updates'}: is not there; run with a sink that keeps updates")
     for path in _parts(folder):
-        yield from read_pieces(path)
+        yield from _read_pieces(path)
 
 
 def read_results(folder: Path) -> pa.Table:
     """`results.parquet`. Raises InputError if it is not what a run writes."""
-    pieces = read_pieces(folder / "results.parquet", RESULT_SCHEMA, ["score", "text_score"])
+    pieces = _read_pieces(folder / "results.parquet", RESULT_SCHEMA, ["score", "text_score"])
     return pa.concat_tables([RESULT_SCHEMA.empty_table(), *pieces])
-
-
-def _whole(path: Path, table: pa.Table, nullable: Collection[str]) -> pa.Table:
-    """The table, if nothing is null that must not be."""
-    for name in table.column_names:
-        if name not in nullable and table[name].null_count:
-            raise broken_file(path, ValueError(f"column {name!r} has {table[name].null_count:,} nulls"))
-    return table

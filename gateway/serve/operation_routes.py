@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from gateway.metrics import CONTENT_TYPE, exposition
 from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
-from gateway.serve.metrics import CONTENT_TYPE, exposition
 from gateway.serve.models import Health, Stream, Ticket, Topology
 from gateway.serve.problems import Problem
 from matching.attributes import TYPES

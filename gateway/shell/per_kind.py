@@ -1,4 +1,4 @@
-"""Kinds in the options of commands: words in help texts, and an option for each kind.
+"""Kinds in the options of commands: words in help texts, and a setting for each kind.
 
 The table of kinds takes most of a second to import, so it is read for a help page, and not when the command line
 starts.
@@ -15,7 +15,7 @@ from matching.kind_table import ByName, Kinds
 
 
 def each_kind(kinds: Kinds) -> Iterator[Parameter]:
-    """An option `--KIND` for each kind that runs: how many subscriptions a load test makes of it."""
+    """A setting `count.KIND` for each kind that runs: how many subscriptions a load test makes of it."""
     for kind in kinds.run:
         option = typer.Option(kind.recipe.load, min=0, help=f"{kind.name.capitalize()} subscriptions.")
         yield Parameter(kind.name, Parameter.KEYWORD_ONLY, default=option, annotation=int)

@@ -1,16 +1,17 @@
-"""The committed parts of a folder as a supply of updates: of a stream without a server, or of a run that has ended.
+"""The committed parts of a folder as a log of updates: of a stream without a server, or of a run that has ended.
 
-Parts get their names at checkpoints and at the end, so a sink is as far behind as the last checkpoint. Made by
-`gateway.commands.delivering`, read by `gateway.sinks.pump`.
+Parts get their names at checkpoints and at the end, so a sink is as far behind as the last checkpoint. Nothing is in
+memory.
 """
 
 from pathlib import Path
 
-from gateway.serve.update_parts import END, PIECE, Parts, PartsMissing, Place, Position, Taken, place_in, take_of
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import END, PIECE, Parts, PartsMissing, Place, Position, Taken
 from matching.errors import DeliveryError
 
 
-class Committed:
+class Committed(UpdateLog):
     """See `gateway.sinks.cursor.Supply`; for one thread, but `end`.
 
     Parameters
@@ -22,23 +23,25 @@ class Committed:
     """
 
     def __init__(self, folder: Path, parts: Parts):
+        super().__init__(parts)
         self._folder = folder
-        self._parts = parts
         self._rows: dict[str, int] = {}
 
     def end(self) -> Place:
         """See `Supply`; O(parts)."""
-        names = self._parts.names()
+        names = self.parts.names()
         for name in names:
             if name not in self._rows:
-                self._rows[name] = self._parts.rows_of(name)
-        last = self._parts.last_boundary()
-        return Place(Position(last, END if last >= 0 else 0), sum(self._rows[name] for name in names))
+                self._rows[name] = self.parts.rows_of(name)
+        self.floor = self.parts.last_boundary()
+        self.head = Position(self.floor, END if self.floor >= 0 else 0)
+        self.updates = sum(self._rows[name] for name in names)
+        return Place(self.head, self.updates)
 
     def place(self, position: Position, known: Place) -> Place | None:
         """See `Supply`."""
-        end = self.end()
-        return None if position.boundary > end.position.boundary else place_in(self._parts, position, known, end)
+        self.end()
+        return super().place(position, known)
 
     def take(self, at: Place, most: int = PIECE) -> Taken | None:
         """See `Supply`. Raises DeliveryError if the next part is gone: how many updates it had is not known here."""
@@ -46,10 +49,10 @@ class Committed:
         if at.position >= end.position:
             return None
         try:
-            self._parts.count_between(at.position, end.position.boundary)
+            self.parts.count_between(at.position, end.position.boundary)
         except PartsMissing as missing:
             raise DeliveryError(
                 f"{self._folder}: the files with the updates after {at.position.text} are gone, and the next are of "
                 f"message {missing.boundary:,}; restore them"
             ) from missing
-        return take_of(self._parts, at, end, most)
+        return super().take(at, most)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runs.metrics import source_families
+from gateway.metrics import source_families
 from tests.support.prometheus import Prometheus
 from tests.support.serving import Served
 

@@ -24,14 +24,19 @@ from topology.settings import RunConfig
 from topology.wiring import build_plan
 
 MESSAGES, BATCH = 600, 40
-#: Router, signatures, window, engines and window indexes; every engine and index once.
-CASES = [
-    ("hashing", "off", "count:90", {}, {}),
+#: Router, signatures, window, engines and window indexes; of each other engine that is saved tells
+#: `tests/property/test_room_states.py`, and to compile these takes longer than all else here.
+NAMED = [
     ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
     ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
     ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
     ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {"topk": "inverted_ring"}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
+]
+#: The same with the engines that a run has by itself.
+CASES = [
+    ("hashing", "off", "count:90", {}, {}),
+    *((*case[:3], {}, {}) for case in NAMED),
     ("dkm-sks", "off", "count:90", {}, {}),
     ("sop", "off", "time:40", {}, {}),
     ("influence", "spatial", "count:90", {}, {}),
@@ -90,7 +95,11 @@ def ended(report, out):
     return figures["digest"], figures["updates"], pq.read_table(out / "results.parquet").to_pylist()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:3]))
+@pytest.mark.parametrize(
+    "case",
+    [*CASES, *(pytest.param(case, marks=pytest.mark.wide) for case in NAMED)],
+    ids=lambda case: "-".join(case[:3]) + ("-named" if case[3] else ""),
+)
 @pytest.mark.parametrize("tasks", tiered([pytest.param(OTHER, id="other"), pytest.param(SAME, id="same")], 2))
 def test_run_saved_twice_in_mid_stream_ends_as_one_that_was_not(inputs, case, tasks, tmp_path):
     before, after = tasks

@@ -56,7 +56,7 @@ def test_run_that_fails_at_open_leaves_the_output_folder_as_it_was(work, tmp_pat
         more = ["--set", "recovery.checkpoints=nosuch://place"]
 
         def mend():
-            more[1] = str(tmp_path / "place")
+            more[1] = f"recovery.checkpoints={tmp_path / 'place'}"
 
     if overwrite:
         assert cli.main(run_arguments(work, work.etl, work.files, out)) == 0

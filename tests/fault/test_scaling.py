@@ -45,6 +45,8 @@ def config_of(arguments, out, **settings):
     """The settings of these arguments."""
     words = dict(zip(arguments[1::2], arguments[2::2], strict=True))
     given = {name.removeprefix("--").replace("-", "_"): value for name, value in words.items()}
+    place, _, value = given.pop("set").partition("=")
+    given[place.partition(".")[2]] = value
     return load_config(given | {"out": out, "subscriptions": (given["subscriptions"],)} | settings)
 
 

@@ -58,6 +58,10 @@ class Model:
         return [one.number for one in every], follows, [(one.number, one.kind, at) for one, at in removed]
 
 
+def columns_of(changes):
+    return tuple([change[column] for change in changes] for column in range(3))
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 2)), max_size=12), max_size=6))
 def test_numbers_are_those_of_a_model_also_after_a_restore(batches):
@@ -70,7 +74,7 @@ def test_numbers_are_those_of_a_model_also_after_a_restore(batches):
                 continue
             changes.append((f"s{name}", -1 if kind == 3 else kind, at))
             (active.discard if kind == 3 else active.add)(f"s{name}")
-        found, wanted = numbering.change(changes), model.change(changes)
+        found, wanted = numbering.change(*columns_of(changes)), model.change(changes)
         lives = found.number >= 0
         assert found.number.tolist() == wanted[0] and found.follows[lives].tolist() == wanted[1]
         assert list(zip(*(column.tolist() for column in found.removed), strict=True)) == wanted[2]
@@ -80,7 +84,7 @@ def test_numbers_are_those_of_a_model_also_after_a_restore(batches):
         assert numbering.by_kind(3) == [kinds.count(kind) for kind in range(3)]
         piece = numbering.piece(None)
         saved = piece.arrays()
-        numbering.change([("another", 0, at), ("s0", 0, at)])  # the piece is as it was
+        numbering.change(["another", "s0"], [0, 0], [at, at])  # the piece is as it was
         again = Numbering()
         counts = [sum(kind >= 0 for _, kind, _ in changes), *[0] * 3]
         again.restore(saved, model.next, counts)

@@ -5,10 +5,10 @@ readers of input need; it is no `os.PathLike`, so that code for files of this ma
 """
 
 import fnmatch
-import functools
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,41 +24,18 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 1 << 22
 
 
-@functools.total_ordering
+@dataclass(frozen=True, order=True)
 class StorePath:
-    """An object, or a prefix, of an object store.
+    """An object, or a prefix, of an object store: `place` makes it of a URI `s3://BUCKET/NAME`."""
 
-    Parameters
-    ----------
-    uri : str
-        `s3://BUCKET/NAME`.
-
-    Raises
-    ------
-    ConfigError
-        If it is no such URI.
-    """
-
-    def __init__(self, uri: str):
-        self._bucket, self._key = split_uri(uri)
+    _bucket: str
+    _key: str
 
     def __str__(self) -> str:
         return f"{SCHEME}://{self._bucket}" + (f"/{self._key}" if self._key else "")
 
-    def __repr__(self) -> str:
-        return f"StorePath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorePath) and str(self) == str(other)
-
-    def __lt__(self, other: "StorePath") -> bool:
-        return str(self) < str(other)
-
-    def __hash__(self) -> int:
-        return str(self).__hash__()
-
     def __truediv__(self, name: str) -> "StorePath":
-        return StorePath(f"{self}/{name}")
+        return StorePath(*split_uri(f"{self}/{name}"))
 
     @property
     def name(self) -> str:
@@ -73,7 +50,7 @@ class StorePath:
     @property
     def parent(self) -> "StorePath":
         """The path without its last part."""
-        return StorePath(f"{SCHEME}://{self._bucket}/{self._key.rpartition('/')[0]}")
+        return StorePath(self._bucket, self._key.rpartition("/")[0])
 
     @property
     def bucket(self) -> Bucket:
@@ -148,6 +125,7 @@ def place(path: "str | os.PathLike[str] | StorePath", *parts: str) -> Any:
     """A `StorePath` of a URI, a `Path` of all else; both with the operations of a `Path` that readers need.
 
     `file://` is a folder of this machine. A command line may have made a `Path` of a URI, of which one slash is left.
+    Raises ConfigError for a URI of an object store that is none.
     """
     if isinstance(path, StorePath):
         found: Any = path
@@ -155,7 +133,7 @@ def place(path: "str | os.PathLike[str] | StorePath", *parts: str) -> Any:
         text = os.fspath(path)
         scheme, colon, rest = text.partition(":/")
         if colon and scheme == SCHEME:
-            found = StorePath(f"{SCHEME}://{rest.lstrip('/')}")
+            found = StorePath(*split_uri(f"{SCHEME}://{rest.lstrip('/')}"))
         elif colon and scheme == "file":
             found = Path("/" + rest.lstrip("/"))
         else:

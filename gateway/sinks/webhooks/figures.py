@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 
+from gateway.metrics import counter, gauge, labelled
 from gateway.sinks.webhooks.model import STATES
 from gateway.sinks.webhooks.service import Webhooks
 
@@ -14,25 +15,22 @@ def figures_of(hooks: Webhooks) -> Iterator[Metric]:
     dispatcher = hooks.dispatcher
     figures = dispatcher.figures
     deliveries, updates, dropped = figures.deliveries, figures.updates, figures.dropped.accepted
-    yield _counter("accepted_deliveries", "Batches that are to be delivered", deliveries.accepted + dropped)
-    yield _counter("delivered_deliveries", "Batches that were delivered", deliveries.delivered)
-    yield _counter("dropped_deliveries", "Batches not delivered as their webhooks were deleted", dropped)
-    yield _gauge("waiting_deliveries", "Batches that wait for an attempt", deliveries.waiting)
-    yield _gauge("dead_deliveries", "Batches without attempts left", deliveries.dead)
-    yield _counter("forgotten_deliveries", "Dead batches that were removed to make room for others", figures.forgotten)
-    yield _counter("delivered_updates", "Updates that were delivered", updates.delivered)
-    yield _gauge("waiting_updates", "Updates of batches that wait", updates.waiting)
-    attempts = CounterMetricFamily("skyray_webhook_attempts", "Attempts by what became of them", labels=["outcome"])
-    for outcome, count in sorted(figures.attempts.items()):
-        attempts.add_metric([outcome], count)
-    yield attempts
+    yield counter("webhook_accepted_deliveries", "Batches that are to be delivered", deliveries.accepted + dropped)
+    yield counter("webhook_delivered_deliveries", "Batches that were delivered", deliveries.delivered)
+    yield counter("webhook_dropped_deliveries", "Batches not delivered as their webhooks were deleted", dropped)
+    yield gauge("webhook_waiting_deliveries", "Batches that wait for an attempt", deliveries.waiting)
+    yield gauge("webhook_dead_deliveries", "Batches without attempts left", deliveries.dead)
+    yield counter(
+        "webhook_forgotten_deliveries", "Dead batches that were removed to make room for others", figures.forgotten
+    )
+    yield counter("webhook_delivered_updates", "Updates that were delivered", updates.delivered)
+    yield gauge("webhook_waiting_updates", "Updates of batches that wait", updates.waiting)
+    attempts = sorted(figures.attempts.items())
+    yield labelled("webhook_attempts", "Attempts by what became of them", "outcome", attempts)
     took = SummaryMetricFamily("skyray_webhook_attempt_seconds", "How long attempts took")
     took.add_metric([], count_value=sum(figures.attempts.values()), sum_value=figures.attempt_s)
     yield took
-    hooks_of = GaugeMetricFamily("skyray_webhooks", "Webhooks by state", labels=["state"])
-    for state, count in _states(hooks).items():
-        hooks_of.add_metric([state], count)
-    yield hooks_of
+    yield labelled("webhooks", "Webhooks by state", "state", _states(hooks).items(), GaugeMetricFamily)
 
 
 def summary_of(hooks: Webhooks) -> dict[str, Any]:
@@ -47,11 +45,3 @@ def _states(hooks: Webhooks) -> dict[str, int]:
     """How many webhooks are in each state."""
     states = [line.hook.state for line in list(hooks.dispatcher.lines.values())]
     return {state: states.count(state) for state in STATES}
-
-
-def _gauge(name: str, what: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"skyray_webhook_{name}", what, value)
-
-
-def _counter(name: str, what: str, value: float) -> Metric:
-    return CounterMetricFamily(f"skyray_webhook_{name}", what, value)

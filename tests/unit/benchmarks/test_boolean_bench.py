@@ -193,8 +193,10 @@ def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
         assert [result["exact"] for result in report["results"]] == [True] * len(engines)
         assert report["results"][0]["compared"] > 0
     assert report["workload"]["messages_from"] == "resampled" and report["workload"]["words"] == "real"
+    told = []
     with pytest.raises(ConfigError, match="own places and words"):
-        run.bench("boolean", 100, messages_from=str(real), workload="words=long")
+        run.bench("boolean", 100, messages_from=str(real), workload="words=long", on_progress=told.append)
+    assert "compiling kernels" not in told, "all engines would be compiled first"
     with pytest.raises(ConfigError, match="only boolean has recipes"):
         run.bench("topk", 100, workload="words=long")
 

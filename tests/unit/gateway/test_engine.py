@@ -181,7 +181,7 @@ def test_engine_over_an_etl_folder_has_its_words_and_world(tmp_path):
 
 
 def test_engine_forgets_what_nobody_can_be_told_of(engine, monkeypatch):
-    monkeypatch.setattr("gateway.live.engine._KEPT", 20)
+    monkeypatch.setattr("gateway.engine._KEPT", 20)
     engine = skyray.Engine(["ramen"], "count:4")
     engine.subscribe(RAMEN, kind="knn", subscription_id="n")
     engine.publish([{"id": "near", "text": "ramen", "lon": 1, "lat": 2}])

@@ -118,6 +118,10 @@ def test_folder_of_a_stream_serves_where_an_etl_folder_is_named(out, tmp_path, c
     assert json.loads(capsys.readouterr().out)["subscriptions"] == 60
     assert main(["preview", "--subscriptions", str(tmp_path / "mine.jsonl"), *own]) == 0
     capsys.readouterr()
+    engine = skyray.Engine(vocabulary=out, window="count:9")
+    engine.subscribe(subscription_id="s", kind="boolean", keywords="late1 brandnew", region=[0, 0, 2, 2])
+    assert [row["seq"] for row in engine.publish([{"text": "brandnew late1", "lon": 1.0, "lat": 1.0}])] == [0]
+    assert engine.vocabulary.id_of("late1") == load_vocabulary(out, 7).id_of("late1") - 7 + engine.vocabulary.most_terms
     assert has_objects(out) and is_live(out) and read_span(out) is None
     assert len(read_points(out, wanted.space, 100)[0]) == 100
     assert (read_manifest(out) or {})["kept"] == wanted.message_count() == MESSAGES

@@ -1,6 +1,8 @@
 """Load tests that are checked: a right one is found exact, and one update that is lost or wrong makes it wrong."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -94,6 +96,11 @@ def test_load_check_says_which_kinds_the_oracle_does_not_know():
     report = checked({**COUNTS, "twin": 9}, kinds=KINDS.plus(twin))
     assert report["check"]["exact"] and report["check"]["not_checked"] == ["twin"]
     assert "not checked: twin" in render(report)
+
+
+def test_load_check_of_a_topology_needs_no_library_of_http():
+    script = "import sys, gateway.load.check; assert not {'httpx', 'httpx2'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_load_check_watches_some_batches_however_large():

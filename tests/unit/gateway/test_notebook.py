@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import skyray
-from gateway import notebook
-from gateway.notebook_shapes import MERCATOR_END, shape_of
+from gateway.runs import notebook
 from gateway.runs.distance import distance_km
+from gateway.runs.notebook_shapes import MERCATOR_END, shape_of
 from gateway.runs.reader import active_at
 from matching.errors import ConfigError
 from matching.kinds import KINDS

@@ -7,7 +7,7 @@ import pytest
 from matching.errors import ConfigError
 from tests.support.object_store import serving_objects
 from topology.core.objects import Bucket, Taken, _store, split_uri
-from topology.core.places import StorePath, place
+from topology.core.places import place
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_path_reads_like_one_of_this_machine(bucket):
     bucket.write("messages/part-1.parquet", b"0123456789")
     bucket.write("manifest.json", b"{}")
     path = place(f"{bucket.uri}/")
-    assert path == StorePath(bucket.uri) and path.is_dir() and not path.is_file()
+    assert path == place(bucket.uri) and path.is_dir() and not path.is_file()
     assert [each.name for each in (path / "messages").glob("*.parquet")] == ["part-1.parquet"]
     part = path / "messages" / "part-1.parquet"
     assert part.exists() and part.stat().st_size == 10 and part.suffix == ".parquet"

@@ -9,8 +9,7 @@
         .build(credits=4)
     )
 
-A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy. Used
-by `topology.wiring`.
+A wrong topology fails here and not while it runs: one error lists every fault, each with its component and remedy.
 """
 
 import pickle

@@ -6,8 +6,7 @@ and reports to the clock, which resumes when all tasks have. So a snapshot conta
 (as Flink's aligned checkpoints), and the stream pauses for the drain of batches in flight and the longest copy. A
 thread writes snapshots while the stream continues (`topology.core.checkpoint.store`).
 
-Tasks report to the clock and not to the driver, which polls four times a second only: the pause would be as long. Used
-by `topology.core.tasks.task` and `topology.core.checkpoint.coordinator`.
+Tasks report to the clock and not to the driver, which polls four times a second only: the pause would be as long.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,7 @@
 """The driver's part of a checkpoint: once all tasks have written, write the manifest, then rename the files it covers.
 
 Only the driver gives files the names that readers see, when a checkpoint covers them or the run has ended. Updates
-emitted since the last checkpoint have temporary names; if the run goes back, they are dropped and emitted again. Used
-by `topology.core.executors.driver`.
+emitted since the last checkpoint have temporary names; if the run goes back, they are dropped and emitted again.
 """
 
 import os

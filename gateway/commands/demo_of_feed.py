@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gateway.shell.demo import WINDOW, Demo
+from gateway.commands.demo_of_places import WINDOW, Demo
 from gateway.shell.places import check_places, places, standing_query
 from gateway.shell.terminal import Terminal, cell, shortened
 from matching.errors import EngineError

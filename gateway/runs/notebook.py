@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gateway.notebook_shapes import MultiPolygon, shape_of
+from gateway.runs.notebook_shapes import MultiPolygon, shape_of
 from gateway.runs.picture import COLOURS
 from matching.errors import ConfigError
 from matching.extras import require

@@ -1,7 +1,7 @@
 """`skyray demo`: the whole pipeline in a minute or two, on real places, verified at the end.
 
 Places -> ETL (Spark) -> subscriptions -> topology (Ray) -> some results to look at -> verification against the oracle.
-It does nothing that the other commands do not do. `Demo` is the base of this and of `gateway.shell.feed_demo`.
+It does nothing that the other commands do not do. `Demo` is the base of this and of `gateway.commands.demo_of_feed`.
 """
 
 import shutil
@@ -98,7 +98,7 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     ConfigError
         If the machine lacks something, with the remedy; before any work is done.
     """
-    from gateway.shell.run_summary import print_ending
+    from gateway.commands.run_summary import print_ending
     from gateway.subscriptions.generate import generate_subscriptions
     from matching.kinds import KINDS
     from topology.settings import RunConfig
