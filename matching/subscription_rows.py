@@ -181,6 +181,8 @@ def by_words_known_now(some: Sequence[ParsedSubscription], vocabulary: Vocabular
     return [
         None
         if terms is None
+        else one
+        if not one.words
         else ParsedSubscription._make(  # in a third of the time of `_replace`
             (
                 *one[:_TERMS],
