@@ -403,11 +403,10 @@ def _parsed(
         if k is None or not 1 <= k <= MAX_K:
             return "bad_k"
     if "alpha" in kind.fields:
-        alpha = share(obj.get("alpha"))
-        if alpha is None and not (wordless and obj.get("alpha") is None):
+        given = share(obj.get("alpha"))
+        if given is None and not (wordless and obj.get("alpha") is None):
             return "bad_alpha"
-        if wordless:
-            alpha = 1.0  # by place alone
+        alpha = 1.0 if wordless or given is None else given  # without keywords by place alone
     at = 0 if obj.get("at") is None else whole_number(obj["at"])
     until = None if obj.get("until") is None else whole_number(obj["until"])
     if (

@@ -17,7 +17,7 @@ def seen(messages: MessageBatch, term: int, visible: np.ndarray | None = None) -
     counts = messages.counts[kept] if messages.counts.shape == messages.terms.shape else None
     columns = with_reserved(term, visible, offsets, messages.terms[kept], messages.weights[kept], counts)
     named = dict(zip(("term_offsets", "terms", "weights", "counts"), columns, strict=True))
-    changed: Any = messages._asdict() | {name: column for name, column in named.items() if column is not None}
+    changed: Any = messages._asdict() | named
     return MessageBatch(**changed)
 
 

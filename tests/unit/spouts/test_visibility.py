@@ -72,7 +72,7 @@ def test_reserved_term_comes_and_goes_and_leaves_the_words_as_they_were():
         RESERVED, seen, plain.term_offsets, plain.terms, plain.weights, counts
     )
     assert offsets.tolist() == [0, 3, 4, 5, 5] and terms.tolist() == [1, 3, RESERVED, RESERVED, 2]
-    assert counted is not None and counted.tolist() == [2, 5, 0, 0, 1] and np.abs(weights[2:4]).tolist() == [0.0, 0.0]
+    assert counted.tolist() == [2, 5, 0, 0, 1] and np.abs(weights[2:4]).tolist() == [0.0, 0.0]
     both = type(plain)(**(plain._asdict() | {"term_offsets": offsets, "terms": terms, "weights": weights}))
     for again, before in zip(without_reserved(both), plain, strict=True):
         np.testing.assert_array_equal(again, before)
