@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matching.model import WEIGHT, Float32, Int32, Int64, MessageBatch
+from matching.model import NO_COUNTS, WEIGHT, Float32, Int32, Int64, MessageBatch
 
 #: The idf of the reserved term, and its weight in any row.
 RESERVED_IDF = -0.0
@@ -25,7 +25,7 @@ def is_reserved(weights: Float32) -> NDArray[np.bool_]:
 
 def with_reserved(
     term: int, visible: NDArray[np.bool_], offsets: Int64, terms: Int32, weights: Float32, counts: Int32 | None
-) -> tuple[Int64, Int32, Float32, Int32 | None]:
+) -> tuple[Int64, Int32, Float32, Int32]:
     """Ragged columns of messages with the reserved term at the end of each row that is visible. O(rows + terms).
 
     Parameters
@@ -42,7 +42,7 @@ def with_reserved(
         new_offsets,
         np.insert(terms, places, term),
         np.insert(weights, places, WEIGHT(RESERVED_IDF)),
-        None if counts is None else np.insert(counts, places, 0),
+        NO_COUNTS if counts is None else np.insert(counts, places, 0),
     )
 
 

@@ -67,7 +67,7 @@ PUBLISH, DELETE = 0, 1
 #: The region of one that asks for everything, and names none.
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
 #: Values of `everything`, text as tables have it.
-_EVERYTHING = {None: False, False: False, True: True, "": False, "false": False, "true": True}
+_EVERYTHING = {False: False, True: True, "": False, "false": False, "true": True}
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
 
@@ -387,9 +387,9 @@ def _parsed(
     if isinstance(shape, Refusal):
         return shape
     asked = obj.get("everything")
-    if not isinstance(asked, bool | str | None) or asked not in _EVERYTHING:
+    if asked is not None and not (isinstance(asked, bool | str) and asked in _EVERYTHING):
         return "bad_everything"
-    everything = _EVERYTHING[asked]
+    everything = asked is not None and _EVERYTHING[asked]
     wordless = asks_no_word(obj.get("keywords"))
     if kind.place != "region":
         place = _point_of(obj, space)
@@ -407,11 +407,10 @@ def _parsed(
         if k is None or not 1 <= k <= MAX_K:
             return "bad_k"
     if "alpha" in kind.fields:
-        alpha = share(obj.get("alpha"))
-        if alpha is None and not (wordless and obj.get("alpha") is None):
+        given = share(obj.get("alpha"))
+        if given is None and not (wordless and obj.get("alpha") is None):
             return "bad_alpha"
-        if wordless:
-            alpha = 1.0  # by place alone
+        alpha = 1.0 if wordless or given is None else given  # without keywords by place alone
     at = 0 if obj.get("at") is None else whole_number(obj["at"])
     until = None if obj.get("until") is None else whole_number(obj["until"])
     if (
@@ -459,8 +458,9 @@ def _parsed(
 
 def asks_no_word(keywords: Any) -> bool:
     """Whether a value of `keywords` has nothing in it: then every visible message is asked for."""
-    texts = [keywords] if isinstance(keywords, str) else keywords
-    return texts is None or (isinstance(texts, list | tuple) and all(text == "" for text in texts))
+    if isinstance(keywords, list | tuple):
+        return not any(text != "" for text in keywords)
+    return keywords is None or keywords == ""
 
 
 def _is_broad(kind: Kind, shape: Shape | None, region: tuple[float, float, float, float], where: Any) -> bool:

@@ -163,9 +163,9 @@ class Columns:
             visible = ~(outside | ahead)
             if "op" in columns:
                 visible &= columns["op"].fill_null(0).to_numpy(zero_copy_only=False) == 0
-            of_terms = with_reserved(self._reserved, visible, offsets, terms, weights, counts if self._counts else None)
-            offsets, terms, weights, counted = of_terms
-            counts = NO_COUNTS if counted is None else counted
+            offsets, terms, weights, counts = with_reserved(
+                self._reserved, visible, offsets, terms, weights, counts if self._counts else None
+            )
         box = self._convert_sides(columns, lon, lat, outside)
         x, y = self.space.project(lon, lat)
         if times is not None and ahead.any():

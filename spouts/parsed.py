@@ -100,11 +100,8 @@ def batch_of(
     if block.ahead is not None:
         times = np.where(block.ahead, NO_FLOOR, times)
     keys = np.stack(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
-    given = vectors.offsets, vectors.terms, vectors.weights, vectors.counts
-    offsets, terms, weights, counts = with_reserved(reserved, ~block.silent, *given)
-    assert counts is not None, "they were given"
+    terms = with_reserved(reserved, ~block.silent, vectors.offsets, vectors.terms, vectors.weights, vectors.counts)
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, window.lives(seq, times), offsets, terms, weights, counts, times, keys,
-        space.vectors(lon, lat),
-    )  # fmt: skip
+        seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat)
+    )
     return batch if block.sides is None else join_messages([batch])  # stores points without boxes

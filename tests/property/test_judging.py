@@ -21,6 +21,7 @@ RECIPES = {
     "late": Recipe(window="time:25", batches=6, first=4, arrivals=2, departures=3, late=20, objects=6),
     "untimed": Recipe(window="time:40", batches=6, first=4, arrivals=2, departures=3, objects=6, untimed=0.4),
     "many": Recipe(window="count:60", batches=4, first=40, sizes=(30,), departures=0, objects=0, never=0.0),
+    "wordless": Recipe(batches=6, first=6, arrivals=2, departures=2, wordless=0.5),
     "short": Recipe(window="count:9", batches=6, first=4, arrivals=2, departures=2, objects=0),
 }
 

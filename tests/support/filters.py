@@ -10,6 +10,7 @@ from matching.filter_programs import AT_LEAST, WITHOUT, Instruction, joined_prog
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.model import ANY_KEYWORD, BOOLEAN, Int64, MessageBatch, SubscriptionTable
+from matching.reserved import is_reserved
 
 ATTRIBUTES = 3
 
@@ -63,7 +64,8 @@ def filter_rows(table: SubscriptionTable, seed: int, most_terms: int) -> Subscri
     programs, match = [], table.match.copy()
     for row, number in enumerate(table.number.tolist()):
         rng = np.random.default_rng([seed, 1, number])
-        terms = table.terms[table.term_offsets[row] : table.term_offsets[row + 1]].tolist()
+        own = slice(*table.term_offsets[row : row + 2].tolist())
+        terms = table.terms[own][~is_reserved(table.weights[own])].tolist()
         made = random_instructions(rng, terms, most_terms)
         if table.kind[row] == BOOLEAN and any(one.operation == AT_LEAST for one in made):
             match[row] = ANY_KEYWORD

@@ -14,10 +14,10 @@ def seen(messages: MessageBatch, term: int, visible: np.ndarray | None = None) -
     lengths = np.diff(messages.term_offsets)
     kept = np.repeat(visible, lengths)
     offsets = np.concatenate([[0], np.cumsum(np.where(visible, lengths, 0))]).astype(np.int64)
-    counts = messages.counts[kept] if messages.counts.shape[0] else None
+    counts = messages.counts[kept] if messages.counts.shape == messages.terms.shape else None
     columns = with_reserved(term, visible, offsets, messages.terms[kept], messages.weights[kept], counts)
     named = dict(zip(("term_offsets", "terms", "weights", "counts"), columns, strict=True))
-    changed: Any = messages._asdict() | {name: column for name, column in named.items() if column is not None}
+    changed: Any = messages._asdict() | named
     return MessageBatch(**changed)
 
 
