@@ -345,21 +345,28 @@ class LoggedSubscriptions(Spout):
         """Read some of the changes that wait, or all, up to the next message."""
         reader, left = self._reader, most
         while left is None or left > 0:
-            offset = reader.offset
+            place = self._next_seq, reader.offset
             record = reader.skim()
-            reader.offset = offset
             if record is None or record.last_seq >= 0:
+                reader.offset = place[1]
                 self._at_end |= record is None
                 return
-            record = self._read()
-            left = left if left is None or record is None else left - len(record.lines)
+            if record.lines:  # the last record is read whole
+                self._take(record, place)
+            else:
+                reader.offset = place[1]
+                record = self._read() or record
+            left = None if left is None else left - len(record.lines)
 
     def _read(self) -> Record | None:
         """Read a record; its changes wait, without those that were emitted before a checkpoint."""
         place = self._next_seq, self._reader.offset
         record = self._reader.read_changes()
-        if record is None:
-            return None
+        if record is not None:
+            self._take(record, place)
+        return record
+
+    def _take(self, record: Record, place: tuple[int, int]) -> None:
         self._words.take(record, self._reader.offset)
         if record.lines:
             at = self._next_seq + np.array(record.changes, np.int64)
@@ -368,7 +375,6 @@ class LoggedSubscriptions(Spout):
             if taken < len(at):
                 self._waiting.append(_Waiting(place, at, block or self._checked(record.lines), taken))
         self._next_seq += record.messages
-        return record
 
     def _checked(self, lines: Sequence[bytes]) -> ChangeBlock:
         """The changes of lines, by the words that are known so far."""

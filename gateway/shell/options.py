@@ -259,6 +259,8 @@ def as_typed(option: Any, place: tuple[str, str], setting: Setting) -> Any:
         if isinstance(value, str) and setting.origin.startswith(PREFIX):
             return [part for part in value.split(",") if part]
         return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list) and setting.origin == COMMAND_LINE:
+        return str(value[-1])  # of options that are repeated the last counts, too
     if isinstance(value, list | dict):
         raise ConfigError(f"{'.'.join(place)} (from {setting.origin}): takes one value")
     return str(value)

@@ -139,7 +139,7 @@ def test_other_settings_are_refused_with_their_names(arguments, digest, tmp_path
     before = (out / "run.json").read_bytes()
     assert run_again([*arguments, "--window", "count:99", "--limit", 7]) == 2
     said = capsys.readouterr().err
-    assert "--window was 'count:100', is 'count:99'; --limit was None, is 7" in said, said
+    assert "window was 'count:100', is 'count:99'; limit was None, is 7" in said, said
     assert (out / "run.json").read_bytes() == before
     assert run_again([*arguments, "--query-bolts", 2]) == 0 and report_of(out)["digest"] == digest
 

@@ -118,6 +118,11 @@ def test_a_yes_or_no_is_set_by_its_word(given_to, value):
     }  # fmt: skip
 
 
+def test_of_a_setting_of_one_value_that_is_repeated_the_last_counts(given_to):
+    given = given_to("--set", "topology.credits=3", "--set", "topology.credits=7")
+    assert str(given["credits"]) == "7"
+
+
 def test_a_setting_of_several_values_is_repeated(given_to):
     given = given_to("--set", "input.subscriptions=a b.jsonl", "--set", "input.subscriptions=c,d.jsonl")
     assert list(map(str, given["subscriptions"])) == ["a b.jsonl", "c,d.jsonl"]
@@ -155,7 +160,6 @@ def test_bad_file_is_refused_with_its_line_and_what_may_be_meant(capsys, tmp_pat
         (["--set", "limits.most_streams=5"], "--set limits.most_streams: unknown setting; this command has no such"),
         (["--set", "stream.most_terms=5"], "--set stream.most_terms: unknown setting; this command has no such"),
         (["--set", "topology.credits=x"], "Invalid value for '--set topology.credits'"),
-        (["--set", "topology.credits=1", "--set", "topology.credits=2"], "topology.credits (from command line): takes"),
         (["--batch", "1", "--set", "stream.batch=2"], "--batch: is given by --set stream.batch, too"),
         (["--signatures", "approximate"], "--signatures approximate: loses updates; add --allow-loss"),
     ],
