@@ -125,6 +125,15 @@ class BooleanEngine(SubscriptionIndex):
             *self.filters.columns(slots),
         )  # fmt: skip
 
+    def rarest(self, slots: Int32) -> Int32:
+        """The rarest keyword of each slot that needs all of its keywords, the reserved term of one without; else -1."""
+        columns = self.subscriptions.columns
+        start = columns.start[slots]
+        found = np.full(slots.shape[0], -1, np.int32)
+        terms = columns.terms[start[start >= 0]]
+        found[start >= 0] = np.where(terms < 0, ~terms, terms)
+        return found
+
     @property
     def changes(self) -> int:
         """Rises whenever `table` may have changed."""

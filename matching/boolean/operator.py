@@ -126,12 +126,10 @@ class BooleanOperator(Regional):
         self._matched_seq = self._matched_seq[:0]
 
     def claims(self, numbers: Int64) -> tuple[Float64, Int32]:
-        rows = self.engine.subscriptions
-        slots, columns = rows.slots.find(numbers), rows.columns
+        slots = self.engine.find(numbers)
         slots = slots[slots >= 0]
-        slots = slots[columns.start[slots] >= 0]
-        terms = columns.terms[columns.start[slots]]
-        return columns.region[slots], np.where(terms < 0, ~terms, terms).astype(np.int32)
+        terms = self.engine.rarest(slots)
+        return self.engine.subscriptions.columns.region[slots[terms >= 0]], terms[terms >= 0]
 
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()

@@ -46,18 +46,23 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Selection:
-    """What the subscriptions of an engine are selected by, and the terms that messages get for it."""
+    """What the subscriptions of an engine are selected by, and the terms that messages get for it.
+
+    Attributes
+    ----------
+    reserved : int    the reserved term; -1 before the first subscription without keywords
+    """
 
     def __init__(self):
         self._groups: dict[tuple[int, int], int] = {}  # attribute and shift -> number, in the order of their first use
-        self._reserved = -1
+        self.reserved = -1
 
     def of_subscriptions(self, table: SubscriptionTable) -> SubscriptionTable:
         """The table, whose rows without keywords have terms of an attribute where one selects. O(rows + words)."""
         rows = np.flatnonzero(_last_is_reserved(table.term_offsets, table.weights))
         if not rows.shape[0]:
             return table
-        self._reserved = int(table.terms[table.term_offsets[rows[0] + 1] - 1])
+        self.reserved = int(table.terms[table.term_offsets[rows[0] + 1] - 1])
         if not table.filter_words.shape[0]:
             return table
         columns = np.zeros((4, rows.shape[0]), np.int64)
@@ -113,23 +118,28 @@ class Selection:
 
     def undone(self, table: SubscriptionTable) -> SubscriptionTable:
         """A table of the engine's with the reserved term where it was, and its weight. O(rows + terms)."""
-        if self._reserved < 0:
+        if self.reserved < 0:
             return table
-        first = table.terms[table.term_offsets[:-1]]  # each row has one at least
-        own = (first >= FIRST) & (first != UNKNOWN_TERM)
+        own = self.is_own(table)
         kept = np.ones(table.terms.shape[0], np.bool_)
         lengths = np.diff(table.term_offsets)
         kept[np.repeat(own, lengths)] = False
         kept[table.term_offsets[:-1][own]] = True
         terms = table.terms.copy()
-        terms[table.term_offsets[:-1][own]] = self._reserved
+        terms[table.term_offsets[:-1][own]] = self.reserved
         terms = terms[kept]
         offsets = np.zeros(len(table) + 1, np.int64)
         np.cumsum(np.where(own, 1, lengths), out=offsets[1:])
-        weights = np.where(terms == self._reserved, RESERVED_IDF, table.weights[kept]).astype(np.float32)
+        weights = np.where(terms == self.reserved, RESERVED_IDF, table.weights[kept]).astype(np.float32)
         match = np.where(own, KEYWORDS_BY_KIND, table.match).astype(np.int8)
         changed: Any = {"match": match, "term_offsets": offsets, "terms": terms, "weights": weights}
         return SubscriptionTable(**(table._asdict() | changed))
+
+    @staticmethod
+    def is_own(table: SubscriptionTable) -> np.ndarray:
+        """bool[n]: which rows have terms of an attribute. O(n)."""
+        first = np.append(table.terms, np.int32(-1))[table.term_offsets[:-1]]
+        return (np.diff(table.term_offsets) > 0) & (first >= FIRST) & (first != UNKNOWN_TERM)
 
     def _group_of(self, attribute: Int64, shift: Int64) -> Int64 | None:
         """The number of each pair; None if there would be too many."""

@@ -16,6 +16,7 @@ from matching.storage.cell_match import STAGE_NAMES
 from matching.storage.cell_term import CellTermIndex
 from matching.storage.marks import NO_MARKS, Marker
 from matching.storage.region_messages import Messages
+from matching.storage.slots import grown
 
 
 class CellTerm(BooleanEngine):
@@ -29,9 +30,21 @@ class CellTerm(BooleanEngine):
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
         self._message_marks = NO_MARKS
         self._selection = Selection()
+        self._selected = np.zeros(0, np.bool_)  # by slot: stands under terms of an attribute
 
     def insert(self, table: SubscriptionTable) -> Int32:
-        return super().insert(self._selection.of_subscriptions(table))
+        chosen = self._selection.of_subscriptions(table)
+        slots = super().insert(chosen)
+        if chosen is not table or self._selected.shape[0]:
+            self._selected = grown(self._selected, int(slots.max(initial=-1)) + 1)
+            self._selected[slots] = self._selection.is_own(chosen)
+        return slots
+
+    def rarest(self, slots: Int32) -> Int32:
+        found = super().rarest(slots)
+        known = np.flatnonzero(slots < self._selected.shape[0])
+        found[known[self._selected[slots[known]]]] = self._selection.reserved
+        return found
 
     def match(self, batch: MessageBatch) -> Hits:
         return super().match(self._selection.of_messages(batch))
@@ -59,7 +72,7 @@ class CellTerm(BooleanEngine):
         return self.index.scan(messages, first_row, slots, rows, self._message_marks)
 
     def _index_arrays(self) -> dict[str, np.ndarray]:
-        return self.index.arrays()
+        return self.index.arrays() | ({"selected": self._selected} if self._selected.shape[0] else {})
 
     def _index_bytes(self) -> int:
-        return self.index.allocated_bytes() + self._marker.allocated_bytes()
+        return self.index.allocated_bytes() + self._marker.allocated_bytes() + self._selected.nbytes

@@ -118,3 +118,15 @@ def test_message_that_is_not_visible_gets_no_terms_of_attributes():
     changed: Any = batch([((1.0, 1.0), [RESERVED]), ((1.0, 1.0), [1]), ((1.0, 1.0), [])])._asdict()
     changed["keys"] = np.array([[7], [7], [7]])
     assert engine_pairs(engine, MessageBatch(**changed)) == [(0, 0)]
+
+
+def test_engine_names_the_reserved_term_as_the_rarest_of_those_that_an_attribute_selects():
+    """A signature takes out what it was given, which knows nothing of an engine's terms."""
+    one, some, none = [Instruction(ANY_OF, 0, [7])], [Instruction(ANY_OF, 0, [7, 8])], []
+    engine = CellTerm(SPACE)
+    rows = with_programs(table([(EARTH, [RESERVED])] * 3 + [(EARTH, [2, 4])]), [one, some, none, one])
+    slots = engine.insert(rows)
+    assert engine.rarest(slots).tolist() == [RESERVED] * 3 + [2]
+    engine.remove(slots[:3])
+    again = engine.insert(with_programs(table([(EARTH, [1, 3])], numbers=[9]), [one]))
+    assert engine.rarest(again).tolist() == [1]
