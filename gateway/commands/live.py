@@ -18,7 +18,6 @@ from gateway.commands.run import READ, SinkPatience, UpdateSinks, with_metrics
 from gateway.shell.options import Command, Late, MetricsPort, MetricsTargets, example, shares
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
 from matching.errors import ConfigError, EngineError
-from topology.folder import FINISHED, INTERRUPTED
 from topology.given import Given
 
 app = typer.Typer()
@@ -72,6 +71,7 @@ def live(
     from gateway.shell.interrupts import draining
     from gateway.sources.feed import Feed, into_pipe
     from gateway.sources.uris import source_of
+    from topology.folder import FINISHED, INTERRUPTED
     from topology.live import LiveRun
     from topology.preparing import Preparing
     from topology.settings import LIVE_CREDITS

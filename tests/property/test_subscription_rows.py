@@ -174,7 +174,9 @@ def test_rows_that_were_checked_before_words_came_have_the_terms_of_those_checke
     for name in ("term_offsets", "terms", "weights", "kind", "x", "region", "number"):
         column, like = getattr(found, name), getattr(wanted, name)
         assert column.dtype == like.dtype and np.array_equal(column, like, equal_nan=column.dtype.kind == "f"), name
-    assert count.tolist() == [len(one.words) - one.unknown - one.stopped for one in after]
+    assert count.tolist() == [
+        len(one.words) - one.unknown - one.stopped for one in after if isinstance(one, ParsedSubscription)
+    ]
 
 
 def test_words_that_are_admitted_between_two_blocks_have_their_ids():
