@@ -53,7 +53,7 @@ class InOrder:
 
     Notes
     -----
-    `put` and `take` are O(1) per payload.
+    `put` and `pop` are O(1) per payload.
     """
 
     def __init__(self, streams: Mapping[str, int], first: int = 0, limit: int = 4096, name: str = "inputs"):

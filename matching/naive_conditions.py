@@ -52,6 +52,7 @@ def _category(value: Any) -> str:
 
 
 def _microseconds(value: Any) -> int:
+    # numbers: seconds below 1e10, milliseconds below 1e13, YYYYMMDDhhmmss with 14 digits, else microseconds
     if not isinstance(value, str) and not 1e13 <= value < 1e14:
         seconds = value if abs(value) < 1e10 else value / 1e3 if abs(value) < 1e13 else None
         return int(value) if seconds is None else round(seconds * 1e6)

@@ -106,7 +106,7 @@ class FeedWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         written = [one for one in messages if one is not None]
-        # stable: files of the input are in their order, tasks without an order in Spark's
+        # a stable sort: files of the input in their order; where tasks have no order, Spark's order of them stays
         files = [file for _, file in sorted((one for each in written for one in each.files), key=lambda one: one[0])]
         rejected = sum((Counter(one.rejected) for one in written), Counter())
         rejects = [one.rejects for one in written]

@@ -14,7 +14,8 @@ from bolts.names import IdColumn
 from matching.model import Int64, Names, Removals
 from topology.core.api.component import Piece
 
-#: What stands for the number of an id that has had none, and of the first subscription that begins in a batch.
+#: In place of a number: `_NONE`, the id never had one; `_FIRST` - i, that of the i-th subscription that begins in this
+#: batch, which is numbered at its end.
 _NONE, _FIRST = -1, -2
 
 

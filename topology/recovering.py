@@ -1,8 +1,7 @@
 """The loop of a run: execute the plan, and after a failure resume without the rows that a component fails on.
 
 `topology.running` (files, which have an end) and `topology.live` (a log, which grows) subclass `RecoveringRun`. What
-the executor recovers from by itself, such as the death of a process, is not seen here. Base of `topology.running` and
-`topology.live`.
+the executor recovers from by itself, such as the death of a process, is not seen here.
 """
 
 import json
@@ -228,5 +227,5 @@ def restore_folder(folder: RunFolder, store: CheckpointStore) -> Manifest | None
 
 
 def next_incarnation(incarnation: int) -> int:
-    """The incarnation of the next execution; an executor that recovers by itself counts on by one, not noted here."""
+    """The next multiple of `INCARNATION_STEP`: the numbers between are for restarts by the executor, unseen here."""
     return INCARNATION_STEP * (incarnation // INCARNATION_STEP + 1)

@@ -1,9 +1,9 @@
 """Demand of a subscription, the input of placement: a place, a rectangle in which messages may match, and keywords.
 
-It depends only on traits of the kind. The rectangle is the region if there is one; where the nearest messages are the
-result, the square around the ball B(s) to the k-th nearest known message with a keyword of s (DkM-SKS, section 3.2),
-beyond which none can enter once there are k; else the world. A subscription that requires all its keywords is matched
-by, and costs as much as, its rarest.
+It depends only on traits of the kind. A subscription with a region has that as its rectangle. One to the k nearest has
+the square around its point that reaches to the k-th nearest sampled message with one of its keywords (the ball B(s) of
+DkM-SKS, section 3.2): once there are k, nothing beyond can enter. Any other has the world. A subscription that needs
+all of its keywords is matched by the rarest, and costs as much.
 """
 
 from typing import NamedTuple

@@ -2,10 +2,10 @@
 
 The world is a quadtree of `levels` levels below the root (level l has 2^l x 2^l nodes). A rectangle is stored with its
 keywords in the nodes of the finest level on which it touches at most two nodes a side: pairs (node, keyword), an int64
-each. A message passes if the set has a pair of one of its terms and a node that contains the message (spec 4.7, L1);
-there is one such node on each level. A subscription that requires all keywords is stored under the rarest only, one
-that any keyword matches under each. All nodes share one filter, a `CuckooFilter` of pairs, so that no node is full
-while another is empty. The papers' signature is `distribution.signatures.minwise`, which as printed loses matches.
+each. A message passes if the set has a pair of one of its terms and a node that meets the message (spec 4.7, L1). A
+point lies in one node of each level. A subscription that needs all of its keywords is stored under the rarest; one that
+needs any of them is stored under each. All nodes share one filter, so that no node is full while another is empty: a
+`CuckooFilter` of pairs, or the papers' `distribution.signatures.minwise`, which as printed loses matches.
 """
 
 import numpy as np

@@ -16,7 +16,7 @@ _ROWS = 40
 
 
 def warmup() -> None:
-    """Compile, or load from the cache, every kernel, by a signature that comes, travels and goes."""
+    """Compile, or load from the cache, every kernel: a signature is made, sent as patches, and emptied."""
     spec = SignatureSpec(Space(*EARTH), side=16, levels=2, bins=8, most=4)
     messages, claims = _messages(), claims_of(_subscriptions())
     nothing = claims.take(np.zeros(0, np.int64))
@@ -41,8 +41,9 @@ def warmup() -> None:
             replica.pass_points(messages, *place, rows, passed)
     together = CellCounts(Numbering(1, whole_domain()))
     together.add(region_boxes(spec.space, claims.region, 1))
-    full = CuckooFilter(8)
-    full.delete(np.arange(full.insert(as_input(np.arange(100), np.int64))))
+    small = CuckooFilter(8)  # for 100 items, so that it evicts
+    fitted = small.insert(as_input(np.arange(100), np.int64))
+    small.delete(np.arange(fitted))
 
 
 def _messages() -> MessageBatch:

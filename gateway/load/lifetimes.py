@@ -60,7 +60,7 @@ class Lifetimes:
         return self.at.shape[0] - len(self._first)
 
     def add(self, changed: Changed) -> None:
-        """Add the outcomes of the next changes."""
+        """Add the outcomes of the next changes: change i ends subscription i and adds a new one."""
         assert changed.first == self._changes, "changes come in order"
         ended, added = np.where(changed.from_seq >= 0, changed.from_seq, NEVER).T
         self.unanswered += int(np.count_nonzero(changed.from_seq == UNANSWERED))
@@ -80,15 +80,16 @@ def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) 
     Returns
     -------
     dict
-        `rate`; `offered`, `done` (`added` and `ended`), `refused` by reason, `unanswered`; of those due after the
-        warm-up `answer`, from when a change was due until the server's answer was read, and `effect`, until all
-        updates as of the first message for which it counts were (`topology.core.metrics.latency_summary` each); and
-        how its process fared, as of generators.
+        `rate`; `offered`, `done` (`added` and `ended`), `refused` by reason, `unanswered`.
+        Of changes due after the warm-up, as `topology.core.metrics.latency_summary`: `answer`, from when a change was
+        due until the server's answer was read; `effect`, from then until all updates were read that come before the
+        first message for which the change counts.
+        Of the process that sends them: how far it was behind, as of generators.
 
     Notes
     -----
-    That all updates were read is known from the next update on: `effect` is an upper bound where updates are rare, and
-    is not known of a change behind the last boundary that had one.
+    The next update shows that all before it were read. So `effect` is an upper bound where updates are rare, and is not
+    known of a change behind the last update.
     """
     done, sent = changed.from_seq >= 0, changed.posted
     due_s = np.arange(done.shape[0])[:, None] / part.rate

@@ -118,7 +118,7 @@ def _read(
 
 
 def _needs(last: Registered | Ended | None, asking: Asking, through: int, boundary: int) -> tuple[int, int]:
-    """As `Asking.needs`, of what an id has had last; of one that has ended by the message `through` nothing."""
+    """`Asking.needs` of the last subscription of an id; (`NEVER`, 0) if it has ended by the message `through`."""
     if isinstance(last, Registered) and last.at <= boundary:
         return asking.needs(last, boundary)
     if isinstance(last, Ended) and last.end <= through:

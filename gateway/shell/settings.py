@@ -105,7 +105,7 @@ def refuse_unknown_settings(given: Mapping[Place, Setting], own: Collection[Plac
     own : collection of places
         Settings of the command.
     sections : iterable of str
-        Further sections that there are; what they have is known to other commands alone.
+        Sections of other commands; the names in them are not checked.
     """
     known, complete = {*own, *_shared()}, {*SECTIONS, *(section for section, _ in own)}
     for place, (_, origin) in given.items():
@@ -123,7 +123,8 @@ def run_settings(options: Mapping[str, Any]) -> Given:
     from topology.settings import RunConfig
 
     given, found = read_settings(None), Given()
-    refuse_unknown_settings(given, (), {section for section, _ in given if section not in SECTIONS})
+    commands = {file.stem for file in Path(__file__).parents[1].joinpath("commands").glob("*.py")}
+    refuse_unknown_settings(given, (), {*OWNED, *commands})
     for (section, name), (value, origin) in given.items():
         if section in SECTIONS and name in RunConfig.model_fields:
             found[name], found.origins[name] = value, origin

@@ -146,7 +146,7 @@ def _meets(region: tuple[float, float, float, float], kind: Kind, messages: Mess
 
 
 def _visible(batch: pa.RecordBatch) -> np.ndarray:
-    """bool[n]: all but deletions, and messages that were set aside for their date."""
+    """bool[n]: False for deletions and for messages that are dated too far ahead, True for all others."""
     visible = np.ones(len(batch), np.bool_)
     for name in ("op", AHEAD):
         if name in batch.schema.names:

@@ -333,7 +333,7 @@ def _remove(c, slots, v):
             if place < 0:
                 continue
             local = place - v.start[term]
-            # nodes are runs of the built part, so it keeps a tombstone, whose base of -1e6 no text bound lifts to zero
+            # a node covers a run of the built part: the place stays, with a base of -1e6, too low for any score
             if local < v.built[term]:
                 change_base(_tree(v, term), local, np.float32(-1e6), path)
                 v.slot[place] = -1

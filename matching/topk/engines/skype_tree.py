@@ -33,8 +33,8 @@ _NEAR_PART, _FAR_PART = 0.054, 0.27
 #: Nodes from the root to a group at most.
 DEEPEST = 96
 _QUADRANTS_DOWN_TO = 60
-#: Factors by which `_choose` compares spreads: how much a spread of the slope (a typical distance, in the unit square
-#: and as a part of MaxDist), of own and of rest loosens the bound of a group.
+#: Weights of spreads in `_choose`, by what a spread adds to the bound of a group: of the slope (a typical distance in
+#: the unit square; on the sphere, as a part of MaxDist: `_DISTANCE_PART`), of own and of rest.
 _DISTANCE, _WEIGHT, _REST = 0.2, 0.3, 0.4
 _DISTANCE_PART = 0.4
 

@@ -242,6 +242,9 @@ def test_skyray_run_takes_settings_of_environment_and_file(monkeypatch, tmp_path
     given = run_settings({"out": "o", "query_bolts": 5})
     assert given == Given({"credits": 3, "engine": "topk=skype", "query_bolts": 5, "out": "o"})
     assert given.origin("credits") == "skyray.toml, line 2" and given.origin("query_bolts") == "command line"
-    (tmp_path / "skyray.toml").write_text("[topology]\ncredist = 3\n")
-    with pytest.raises(ConfigError, match="did you mean topology.credits"):
-        run_settings({})
+    (tmp_path / "skyray.toml").write_text("[verify]\nsample = 3\n")
+    assert run_settings({}) == Given({"engine": "topk=skype"})
+    for wrong in ("[topology]\ncredist = 3\n", "[toplogy]\ncredits = 3\n"):
+        (tmp_path / "skyray.toml").write_text(wrong)
+        with pytest.raises(ConfigError, match="did you mean topology.credits"):
+            run_settings({})

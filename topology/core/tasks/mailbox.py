@@ -19,7 +19,10 @@ class Fifo(deque[Parcel]):
     """Parcels that a worker has not delivered yet: first in, first out. O(1) for each."""
 
     def take(self, may_publish: Callable[[], bool]) -> Parcel | None:
-        """Remove and return the next parcel; None if there is none, or if the clock spout, which may, is to publish."""
+        """Remove and return the next parcel; None if there is none.
+
+        A seeded mailbox also returns None where it is the turn of the clock spout, and `may_publish` says yes.
+        """
         return self.popleft() if self else None
 
 
