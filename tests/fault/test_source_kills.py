@@ -46,7 +46,7 @@ class Killed:
 
     def __init__(self, stack, folder, uri, batch):
         self._stack = stack
-        self._given = folder, "--from", uri, "--batch", batch
+        self._given = folder, "--from", uri, "--set", f"stream.batch_rows={batch}"
         self.kills = 0
         self.start()
 
