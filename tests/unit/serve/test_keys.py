@@ -238,8 +238,8 @@ def test_scripts_of_named_pages_alone_may_call(served):
 def test_owners_survive_a_kill_and_limits_are_kept(tmp_path):
     out, port = tmp_path / "out", free_port()
     made = keys_of(out, shop=({"subscribe", "publish"}, "shop"), rival=({"subscribe"}, "rival"))
-    bounds = {"messages-per-s": 50, "subscriptions": 3, "streams": 2}
-    options = [word for name, most in bounds.items() for word in (f"--most-{name}", most)]
+    bounds = {"messages_per_s": 50, "subscriptions": 3, "streams": 2}
+    options = [word for name, most in bounds.items() for word in ("--set", f"limits.most_{name}={most}")]
     options += ["--require-key", "--allowed-host", "Stream.example"]
     shop, rival = (Caller(port, made[name]) for name in ("shop", "rival"))
     with Served(out, *options, port=port) as one:
