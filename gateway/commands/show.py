@@ -90,10 +90,11 @@ def _page(folder: Path, server: stream.ServerOptions) -> int:
     require("serve", "--page", "leave it out")
     from gateway.serve.replay_server import serve_run
     from gateway.serve.tiles import Tiles
-    from topology.core.places import is_remote
+    from topology.core.places import is_remote, place
 
     if is_remote(folder):
-        raise ConfigError(f"--page: shows a folder of this machine, and {folder} is in an object store; copy it first")
+        store = place(folder)
+        raise ConfigError(f"--page: shows a folder of this machine, and {store} is in an object store; copy it first")
     return serve_run(folder, server.port, stream.say, Tiles.of(server.tiles, server.tiles_by))
 
 

@@ -248,12 +248,18 @@ def test_run_killed_at_any_request_is_exact_when_run_again(server, stored, diges
     assert number > 200
 
 
-@pytest.mark.parametrize("command", [["live", "--out"], ["live", "--status"], ["serve", "--out"], ["show", "--page"]])
+@pytest.mark.parametrize("command", [["live", "--out"], ["live", "--status"], ["serve", "--out"]])
 def test_live_streams_refuse_an_object_store(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main([*command, "s3://bucket/out"]) == 2
     assert f"{command[1]} s3://bucket/out: a live stream forces each line to disk" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_page_of_a_run_in_an_object_store_is_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["show", "s3://bucket/out", "--page"]) == 2
+    assert "and s3://bucket/out is in an object store; copy it first" in capsys.readouterr().err
 
 
 def test_run_in_a_store_takes_no_scaling_requests(capsys):

@@ -76,7 +76,17 @@ def test_live_delivers_with_its_checkpoints_and_ends_when_all_is_there(tmp_path,
         source.write_text("".join(json.dumps(row) + "\n" for row in some))
         with source.open("rb") as lines:
             code, _, said = ended(
-                ["live", "--out", tmp_path / "out", "--query-bolts", 1, "--set", "stream.batch_rows=20", "--to", server.uri()],
+                [
+                    "live",
+                    "--out",
+                    tmp_path / "out",
+                    "--query-bolts",
+                    1,
+                    "--set",
+                    "stream.batch_rows=20",
+                    "--to",
+                    server.uri(),
+                ],
                 source=lines.fileno(),
             )
         assert code == 0 and "delivers to postgres/alerts.skyray" in said, said

@@ -470,5 +470,5 @@ def test_kind_handed_in_is_a_load_of_load_tests():
         assert report.components["delivery"].tasks[0].figures["updates"]["enter"] > 20
         digests.add(report.components["delivery"].tasks[0].figures["digest"])
     assert len(digests) == 1
-    with pytest.raises(ConfigError, match="of kind earliest, .* or --earliest 0"):
+    with pytest.raises(ConfigError, match="of kind earliest, .* or --count earliest=0"):
         load_plan(Pace(1e6, 600, 100), {"earliest": 1}, "count:300", 2, "keyword", kinds=MORE)
