@@ -245,11 +245,13 @@ def test_page_conditions_on_attributes_are_columns_and_preview_says_what_they_le
 
 def test_page_what_is_wrong_with_a_form_is_said_beside_it(seen):
     seen.page.click("#subscribe button[type=submit]")
-    assert "keyword" in seen.text("#subscribe-answer")
-    assert seen.page.evaluate("document.activeElement.id") == "keywords"
-    seen.page.fill("#keywords", "x")
-    seen.page.click("#subscribe button[type=submit]")
+    assert "Draw the place" in seen.text("#subscribe-answer")
     assert seen.page.get_attribute("#west", "aria-invalid") == "true"
+    assert seen.page.evaluate("document.activeElement.id") == "west"
+    seen.page.check("#subscribe input[value=skyline]", force=True)
+    seen.page.click("#subscribe button[type=submit]")
+    assert "type at least one" in seen.text("#subscribe-answer")
+    assert seen.page.evaluate("document.activeElement.id") == "keywords"
 
 
 def test_page_texts_that_look_like_markup_are_shown_as_texts(seen, served):

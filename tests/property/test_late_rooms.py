@@ -345,7 +345,8 @@ def test_topk_rooms_whose_router_keeps_messages_back_equal_oracle(recipe, rule):
     seen = Seen()
     for name in KINDS.named("topk").engines:
         seen = seen.plus(check_all(kind_of("topk", name), recipe, range(4), routed=True, rule=rule))
-    assert seen.early > 0 and seen.ended > 0, "no answer came before its time"
+    # every message meets those without keywords, and hardly one is kept back
+    assert (seen.early > 0 or recipe.wordless) and seen.ended > 0, "no answer came before its time"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from matching.window import NO_FLOOR, Boundary
 SPACE = Space(*EARTH)
 Box = tuple[float, float, float, float]
 #: The reserved term: of messages that are visible, and alone of subscriptions without keywords.
-RESERVED = 9
+RESERVED = 1_000
 
 
 def table(

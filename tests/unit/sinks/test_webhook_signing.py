@@ -123,7 +123,7 @@ def test_batches_are_cut_by_updates_and_bytes_and_room():
 
 def test_settings_without_sense_are_refused():
     for bad in ({"webhook_attempts": 0}, {"webhook_timeout_s": 0}, {"webhook_lasts_h": -1}, {"most_webhooks": -1}):
-        with pytest.raises(ConfigError, match="--"):
+        with pytest.raises(ConfigError, match=r"webhooks\.\w+ -?\d: give a number"):
             WebhookSettings(**bad)
 
 

@@ -108,6 +108,8 @@ def test_home_of_a_skyline_is_one_of_its_holders_and_owners_of_what_it_wants_hol
 class Recorder:
     """A context that keeps what is emitted."""
 
+    component = "tuples"
+
     def __init__(self, task: int, tasks: int):
         self.task, self.tasks = task, tasks
         self.emitted = []

@@ -7,6 +7,7 @@ from matching.naive_rows import messages_of
 from matching.reserved import is_reserved, with_reserved, without_reserved
 from matching.space import EARTH, Space
 from matching.text import TermColumns
+from matching.validate import ParsedMessage
 from matching.window import Window
 from spouts.messages import MessageBlock
 from spouts.parquet import read_messages
@@ -45,10 +46,12 @@ def test_messages_of_files_are_visible_with_or_without_words_but_deletions_stran
 
 def test_mark_of_a_clock_and_deletions_of_a_live_stream_are_not_visible():
     row = {"id": "a", "text": "tea", "lon": 1, "lat": 2, "time": 5}
+    ahead = parse_message(row | {"id": "c"})
+    assert isinstance(ahead, ParsedMessage)
     parsed = [
         parse_message(row),
         parse_message(row | {"id": "b", "op": "delete"}),
-        parse_message(row | {"id": "c"})._replace(ahead=True),
+        ahead._replace(ahead=True),
         clock_mark(3, 5_000_000, Space(*EARTH)),
         parse_message(row | {"id": "d", "text": "..."}),
     ]
