@@ -32,7 +32,7 @@ def interrupted(arguments, tmp_path, phase, number, send):
         word = PHASES[phase]
         command.await_(lambda: _is_running(out) if word is None else command.has_started(word))
         send(command.process.pid, number)
-        code, printed, said = command.finish(40)
+        code, printed, said = command.finish(80)
         command.assert_nothing_left()
     assert (printed == "") == (word is not None)  # a run that drains has something to tell
     return code, said
