@@ -24,7 +24,7 @@ VERDICTS = {
     "reproduced": "the printed form, with the paper's opponents, parameters and measure, does as the paper says; or it "
     "does so at a stated scale, with the same trend over three sizes",
     "refuted": "it does not, under the same conditions",
-    "variant": "what was measured differs from the printed form or from the paper's parameters",
+    "variant": "the measured form or its parameters differ from the paper's",
     "not comparable": "the paper leaves out what a comparison needs",
     "no source": "the text of the paper that we have ends before the figure; ours is a finding of our own",
     "open": "it has not been measured as the paper does, or must be measured again",
@@ -50,9 +50,9 @@ So far no figure has earned one of the first two: that takes the printed forms a
 {shorts}.
 """
 _SKYPE = """
-**The text that we have of this paper stops inside section 6.2.1**: it has sections 1 to 5 without their formulas, and
-neither 6.2.2, section 7 (DSkype), section 8, a figure of an experiment nor a number. What is known of the four ways to
-distribute is table 1 of the skyline paper, and the sentence under it.
+**Our text of this paper stops inside section 6.2.1.** Sections 1 to 5 lack their formulas. Section 6.2.2, section 7
+(DSkype), section 8, all figures of experiments and all numbers are missing. Of the four ways to distribute we know only
+table 1 of the skyline paper and the sentence under it.
 """
 
 

@@ -3,7 +3,7 @@
 A task owns the subscriptions whose id hashes to it, so that all subscriptions of one id, which replace each other, have
 the same owner. Query tasks send updates and results to owners (`Owners`), a delivery task keeps the names of what it
 owns (`OwnNames`) and writes parts of its own (`matching.part_names`). A checkpoint of several tasks is joined to what
-one task would have saved (`joined`), of which each of the new tasks, however many there are, takes its share.
+one task would have saved (`joined`). Each of the new tasks takes its share of that, whatever their number.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,6 +11,10 @@ from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
 from matching.text import Vocabulary
 
+#: The region of one that asks for everything, and names none.
+EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
+#: Values of `everything`, text as tables have it.
+EVERYTHING = {False: False, True: True, "": False, "false": False, "true": True}
 #: How many keywords a message must have, if it is no number.
 ALL_KEYWORDS = 0
 
@@ -103,3 +107,17 @@ def filter_of(
         return b""
     instruction = None if shape is None else shape.instruction
     return compile_filter(conditions, without, at_least, instruction)
+
+
+def asks_no_word(keywords: Any) -> bool:
+    """Whether a value of `keywords` has nothing in it: then every visible message is asked for."""
+    if isinstance(keywords, list | tuple):
+        return not any(text != "" for text in keywords)
+    return keywords is None or keywords == ""
+
+
+def is_broad(kind: Kind, shape: Shape | None, region: tuple[float, float, float, float], where: Any) -> bool:
+    """Whether a subscription without keywords requires nothing else either, and has no k that limits its result."""
+    west, south, east, north = region
+    limited = "k" in kind.fields or shape is not None or bool(where)
+    return not limited and west <= -180.0 and east >= 180.0 and south <= -90.0 and north >= 90.0

@@ -38,7 +38,16 @@ from matching.fields import (
     shown,
     whole_number,
 )
-from matching.filter_fields import ALL_KEYWORDS, Shape, filter_of, need_of, shape_of
+from matching.filter_fields import (
+    ALL_KEYWORDS,
+    EVERYTHING,
+    EVERYWHERE,
+    asks_no_word,
+    filter_of,
+    is_broad,
+    need_of,
+    shape_of,
+)
 from matching.filter_programs import joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import (
@@ -64,10 +73,6 @@ OBJECT_COLUMNS = ("circle", "polygon", "where")
 #: Those that a message must satisfy beside keywords, region and point.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
-#: The region of one that asks for everything, and names none.
-EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
-#: Values of `everything`, text as tables have it.
-_EVERYTHING = {False: False, True: True, "": False, "false": False, "true": True}
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
 
@@ -387,9 +392,9 @@ def _parsed(
     if isinstance(shape, Refusal):
         return shape
     asked = obj.get("everything")
-    if asked is not None and not (isinstance(asked, bool | str) and asked in _EVERYTHING):
+    if asked is not None and not (isinstance(asked, bool | str) and asked in EVERYTHING):
         return "bad_everything"
-    everything = asked is not None and _EVERYTHING[asked]
+    everything = asked is not None and EVERYTHING[asked]
     wordless = asks_no_word(obj.get("keywords"))
     if kind.place != "region":
         place = _point_of(obj, space)
@@ -445,7 +450,7 @@ def _parsed(
     program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
     if isinstance(program, Refusal):
         return program
-    broad = wordless and _is_broad(kind, shape, place[2], obj.get("where"))
+    broad = wordless and is_broad(kind, shape, place[2], obj.get("where"))
     if broad and not everything:
         return "requires_nothing"
     unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
@@ -454,20 +459,6 @@ def _parsed(
         subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, excluded, unknown,
         place[3], radius_m, broad,
     )  # fmt: skip
-
-
-def asks_no_word(keywords: Any) -> bool:
-    """Whether a value of `keywords` has nothing in it: then every visible message is asked for."""
-    if isinstance(keywords, list | tuple):
-        return not any(text != "" for text in keywords)
-    return keywords is None or keywords == ""
-
-
-def _is_broad(kind: Kind, shape: Shape | None, region: tuple[float, float, float, float], where: Any) -> bool:
-    """Whether a subscription without keywords requires nothing else either, and has no k that limits its result."""
-    west, south, east, north = region
-    limited = "k" in kind.fields or shape is not None or bool(where)
-    return not limited and west <= -180.0 and east >= 180.0 and south <= -90.0 and north >= 90.0
 
 
 def _no_object(text: str) -> str:

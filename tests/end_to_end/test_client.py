@@ -10,7 +10,7 @@ import pytest
 
 from gateway.client.rows import Progress, Update
 from skyray import AsyncClient, Client
-from tests.support.beside import BOX, random_message, random_subscription
+from tests.support.beside import BUSY, random_message, random_subscription
 from tests.support.books import assert_booked
 from tests.support.live_streams import read_table
 from tests.support.processes import Command
@@ -108,16 +108,6 @@ def updates_of_a_run(stream, out):
 def test_clients_of_a_server_killed_in_the_middle_miss_and_repeat_nothing(send, killed_at, tmp_path):
     rng, out, port = np.random.default_rng(11), tmp_path / "out", free_port()
     url = f"http://127.0.0.1:{port}"
-    options = [
-        "--world",
-        BOX,
-        "--window",
-        "count:60",
-        "--set",
-        "recovery.checkpoint_every=0.5",
-        "--set",
-        "stream.batch_rows=25",
-    ]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place}"} for place in range(120)]
     rows = [random_message(rng, number) for number in range(MESSAGES)]
     released = -1
@@ -140,7 +130,7 @@ def test_clients_of_a_server_killed_in_the_middle_miss_and_repeat_nothing(send, 
         threading.Thread(target=lambda: outcomes.extend(send(url, messages())), daemon=True),
     ]
     for life in range(len(killed_at) + 1):
-        with Served(out, *options, port=port) as served:
+        with Served(out, *BUSY, port=port) as served:
             if life == 0:
                 with Client(url) as client:
                     assert {one.status for one in client.subscribe_many(subscriptions)} == {"created"}

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.beside import BOX, random_message, random_subscription
+from tests.support.beside import BOX, BUSY, random_message, random_subscription
 from tests.support.books import assert_booked
 from tests.support.documents import blocks
 from tests.support.live_streams import read_table
@@ -65,16 +65,6 @@ def stop_in_a_post(served, rows, after, acknowledged):
 
 def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothing(tmp_path):
     rng, out, port = np.random.default_rng(7), tmp_path / "out", free_port()
-    options = [
-        "--world",
-        BOX,
-        "--window",
-        "count:60",
-        "--set",
-        "recovery.checkpoint_every=0.5",
-        "--set",
-        "stream.batch_rows=25",
-    ]
     subscriptions = [random_subscription(rng, place) | {"subscription_id": f"s{place % 50}"} for place in range(160)]
     messages = [random_message(rng, number) for number in range(900)]
     first_seq, extra = {}, []
@@ -89,7 +79,7 @@ def test_serve_killed_several_times_also_in_a_post_clients_miss_and_repeat_nothi
         again = 0
         for life in range(4):
             mine, changes = messages[life * 225 : life * 225 + 225], subscriptions[life * 40 : life * 40 + 40]
-            with Served(out, *options, port=port) as served:
+            with Served(out, *BUSY, port=port) as served:
                 publish(served, messages[: life * 225])  # the producer has lost its book
                 taken = served.call("POST", "/v1/subscriptions?replace=true", lines_of(changes[:35]), **NDJSON)
                 assert {one["status"] for one in taken.lines} <= {"created", "replaced"}

@@ -25,6 +25,17 @@ WORDS = [f"w{number}" for number in range(5)]
 LATE = [f"late{number}" for number in range(12)]
 TEXTS = [" ".join(WORDS[:count]) for count in range(1, 6)]
 BOX = "-20,-10,20,10"
+#: A server on `BOX` with a short window, small batches and frequent checkpoints.
+BUSY = (
+    "--world",
+    BOX,
+    "--window",
+    "count:60",
+    "--set",
+    "recovery.checkpoint_every=0.5",
+    "--set",
+    "stream.batch_rows=25",
+)
 
 
 def vocabulary_of(texts):

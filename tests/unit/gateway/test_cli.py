@@ -33,16 +33,13 @@ from matching.errors import (
     TopologyError,
 )
 from spark_etl.options import EtlOptions
+from tests.support.surroundings import without_settings
 from topology.settings import RunConfig
 
 
 @pytest.fixture(autouse=True)
 def empty_surroundings(monkeypatch, tmp_path):
-    """No settings file in the current folder and no variable of ours in the environment."""
-    for variable in list(os.environ):
-        if variable.startswith("SKYRAY_") and variable != "SKYRAY_KERNEL_CACHE":
-            monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
+    without_settings(monkeypatch, tmp_path)
 
 
 def commands():

@@ -1,7 +1,6 @@
 """Settings from options, `--set`, environment and file: precedence, origins, and refusals that name where and what."""
 
 import json
-import os
 
 import pytest
 import typer
@@ -10,6 +9,7 @@ import gateway.cli as cli
 from gateway.shell.options import Command
 from gateway.shell.settings import SECTIONS, run_settings
 from matching.errors import ConfigError
+from tests.support.surroundings import without_settings
 from topology.given import Given
 
 #: What scripts rely on, with a value each.
@@ -23,11 +23,7 @@ RELIED_ON = {
 
 @pytest.fixture(autouse=True)
 def empty_surroundings(monkeypatch, tmp_path):
-    """No settings file in the current folder and no variable of ours in the environment."""
-    for variable in list(os.environ):
-        if variable.startswith("SKYRAY_") and variable != "SKYRAY_KERNEL_CACHE":
-            monkeypatch.delenv(variable)
-    monkeypatch.chdir(tmp_path)
+    without_settings(monkeypatch, tmp_path)
 
 
 @pytest.fixture
