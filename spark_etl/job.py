@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 
 from matching.attributes import TYPES
 from matching.errors import ConfigError, EngineError, InputError
+from matching.words.tokeniser import tokeniser_number
 from spark_etl import small
 from spark_etl.clean import (
     clean_rows,
@@ -280,6 +281,7 @@ def _transform(
     return {
         "format": "skyray-etl",
         "format_version": ATTRIBUTES_VERSION if len(schema) else FORMAT_VERSION,
+        "tokeniser": tokeniser_number(),
         "read": read,
         "kept": kept,
         "duplicates": duplicates,

@@ -6,6 +6,7 @@ from typing import Any
 
 from matching.errors import InputError
 from matching.space import Space
+from matching.words.tokeniser import is_of_this_tokeniser, tokeniser_number
 from spouts.columns import damaged, first_line
 from spouts.history import history_of
 from topology.core.places import is_remote, place
@@ -48,6 +49,12 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
             "wrong_version",
             f"{path}: ETL output of format {manifest['format_version']}, this release reads "
             f"{' and '.join(map(str, ETL_FORMATS))}; run the ETL again",
+        )
+    if not is_of_this_tokeniser(number := manifest.get("tokeniser")):
+        raise InputError(
+            "wrong_version",
+            f"{path}: its texts were cut into words by tokeniser {number or 1}, and this is {tokeniser_number()}; run "
+            f"the ETL again, or write a stream's folder anew with `skyray convert FOLDER TO`",
         )
     return manifest
 

@@ -19,6 +19,7 @@ from matching.attributes import ATTRIBUTE, AttributeSchema
 from matching.errors import InputError
 from matching.half_life import EPOCH_US
 from matching.model import Float32, Float64, Int32, Int64, take_ragged
+from matching.words.tokeniser import tokeniser_number
 from spark_etl.schemas import ATTRIBUTES_VERSION, VOCABULARY_SCHEMA, message_schema
 from spouts.message_files import list_message_files
 from spouts.subscriptions import load_vocabulary
@@ -117,6 +118,7 @@ def _write(base: Base, folder: Path, drawn: Int64, rng: np.random.Generator, rat
     low, high = np.min(extents, axis=0)[:2], np.max(extents, axis=0)[2:]
     manifest = {
         "format_version": ATTRIBUTES_VERSION,
+        "tokeniser": tokeniser_number(),
         "kept": drawn.shape[0],
         "total_tokens": int(base.occurrences.sum()),
         "extent": [float(low[0]), float(low[1]), float(high[0]), float(high[1])],

@@ -1,31 +1,33 @@
-"""Writes the folder of a stream of the release before in the formats of this one.
+"""Writes the folder of a stream of the release before in the formats of this one, with the words of its tokeniser.
 
-The log of that release has the lines of messages as they came; they are checked, and cut into words, as that release
-did it at each start. Checkpoints know places in that log and stay behind: the converted stream matches its log from the
-beginning when it is resumed, which gives the same updates. The folder itself is only read.
+The log of that release has the lines of messages as they came, or their columns with terms of another tokeniser
+(`matching.words.tokeniser`). Texts are cut anew, and new terms admitted, in the order of the log. Checkpoints know
+places in the old log and stay behind: the converted stream matches its log from the beginning when it is resumed. That
+gives the same updates where the tokeniser is the same. The folder itself is only read.
 """
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
 from gateway.live.acknowledged import DURABLE
-from gateway.live.admission import Admission
+from gateway.live.admission import Admission, Refused
 from gateway.live.opening import reopened
 from gateway.shell.terminal import writing_to
 from matching.decoding import cut_deep, decode_object, is_deep
 from matching.errors import CheckpointError, ConfigError
-from spouts.history import LOG
-from spouts.log import Admitted, Positions, Record, checksum_in, encode_record
+from matching.words.tokeniser import is_of_this_tokeniser, tokeniser_number
+from spouts.history import LOG, VOCABULARY, start_of
+from spouts.log import FORMAT, Admitted, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import parse_message
-from topology.folder import CHECKPOINTS, REPORT, RunFolder
+from topology.folder import CHECKPOINTS, REPORT, RunFolder, checksum
 
 #: Files and folders that are not copied. The log is written anew; the others belong to the old log.
 _LEFT = (LOG, DURABLE, Path(CHECKPOINTS), Path("tables"), Path(REPORT))
@@ -97,11 +99,12 @@ def convert(folder: Path, to: Path) -> Converted:
         try:
             shutil.copytree(folder, partial, ignore=lambda path, names: _left(folder, Path(path), names))
             (partial / LOG).parent.mkdir(exist_ok=True)
-            _, admission = reopened(folder, report["live"], partial)
+            recut = _take_number(partial, to, report["live"])
+            _, admission = reopened(partial, report["live"], partial)
             messages, batches = 0, 0
             with open(partial / LOG, "wb") as log:
                 before = ""
-                for record in _records(folder / LOG, admission):
+                for record in _cut(_records(folder / LOG, admission, recut), admission, folder / LOG):
                     log.write(data := encode_record(record, before))
                     before = checksum_in(data)
                     messages, batches = messages + record.messages, batches + (record.last_seq >= 0)
@@ -118,29 +121,63 @@ def _left(folder: Path, path: Path, names: list[str]) -> set[str]:
     return {name for name in names if name.startswith(".") or (path / name).relative_to(folder) in _LEFT}
 
 
-def _records(log: Path, admission: Admission) -> Iterator[Record]:
-    """The records of a log of that release as this one has them."""
-    vocabulary, words, first = admission.vocabulary, admission.new_terms.words, 0
+def _take_number(partial: Path, to: Path, live: dict[str, Any]) -> bool:
+    """Give the words that the stream began with the number of this tokeniser; whether they had another one."""
+    start = start_of(partial, live)
+    manifest = json.loads((start / "manifest.json").read_text())
+    if is_of_this_tokeniser(manifest.get("tokeniser")):
+        return False
+    (start / "manifest.json").write_text(json.dumps(manifest | {"tokeniser": tokeniser_number()}))
+    live["checksums"]["manifest.json"] = checksum(start / "manifest.json")
+    if live["vocabulary"] is not None:
+        live["vocabulary"] = str(to.resolve() / VOCABULARY)
+    return True
+
+
+def _cut(records: Iterable[Record], admission: Admission, log: Path) -> Iterator[Record]:
+    """The records with the terms of their messages, and those that this tokeniser admits."""
+    words, first, marks = admission.new_terms.words, 0, 0
+    for record in records:
+        for line in record.lines:
+            if isinstance(refused := admission.row(decode_object(line), line=line), Refused):
+                raise CheckpointError(f"{log}: a change that was accepted is refused now: {refused.what}")
+        if record.messages:
+            cut = words.cut(record.block.words()) if record.block else None
+            admitted = admission.new_terms.admit(words.new_terms(cut) if cut else (), first - marks)
+            record = record._replace(admitted=admitted, terms=words.terms(cut) if cut else None)
+        first, marks = first + record.messages, marks + record.mark
+        yield record
+
+
+def _records(log: Path, admission: Admission, recut: bool) -> Iterator[Record]:
+    """The records of a log of either release, whatever terms they have."""
+    if recut and _format_of(log) == FORMAT:
+        yield from (record for record, _, _ in read_records(log))
+        return
+    first = 0
     for head, lines in _old_records(log):
-        admitted, changes = Admitted(head.terms, head.messages), frozenset(head.changes)
+        changes = frozenset(head.changes)
         places = tuple(place - earlier for earlier, place in enumerate(head.changes))
         record = Record(head.last_seq, head.line, len(lines) - len(changes), places, [lines[at] for at in head.changes])
-        record = record._replace(time_us=head.time_us, mark=head.mark, admitted=admitted, positions=head.positions)
-        if admitted.terms:
-            vocabulary.admit(*admitted)
+        record = record._replace(time_us=head.time_us, mark=head.mark, positions=head.positions)
         if record.messages and not head.mark:
             block, ahead = [], frozenset(head.ahead)
             for place, line in enumerate(lines):
                 if place not in changes:
-                    parsed = parse_message(decode_object(line), admission.space, vocabulary.attributes)
+                    parsed = parse_message(decode_object(line), admission.space, admission.vocabulary.attributes)
                     if isinstance(parsed, str):
                         what = f"message {first + len(block):,} is refused now ({parsed}): {line[:200]!r}"
                         raise CheckpointError(f"{log}: {what}")
                     block.append(parsed._replace(ahead=place in ahead))
-            columns = MessageBlock.of(block, vocabulary.attributes)
-            record = record._replace(block=columns, terms=words.terms(words.cut(columns.words())))
+            record = record._replace(block=MessageBlock.of(block, admission.vocabulary.attributes))
         first += record.messages
         yield record
+
+
+def _format_of(log: Path) -> int:
+    with open(log, "rb") as file, suppress(msgspec.MsgspecError, ValueError):
+        return msgspec.json.decode(file.readline(), type=_Format).format
+    return 1
 
 
 def _old_records(log: Path) -> Iterator[tuple[_Head, list[bytes]]]:

@@ -13,6 +13,7 @@ from gateway.shell.terminal import writing_to
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
 from matching.text import stemmer
+from matching.words.tokeniser import tokeniser_number
 from spark_etl.schemas import FORMAT_VERSION, MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spouts.history import EMPTY_START
 from topology.core.checkpoint.storage import LocalDisk, written
@@ -57,7 +58,8 @@ def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str
             (start / "messages").mkdir(parents=True, exist_ok=True)
             write_table(start / "messages", "part-00000.parquet", MESSAGE_SCHEMA.empty_table())
             write_table(start, "vocabulary.parquet", VOCABULARY_SCHEMA.empty_table())
-            manifest = {"format_version": FORMAT_VERSION, "kept": 0, "total_tokens": 0, "extent": None}
+            manifest = {"format_version": FORMAT_VERSION, "tokeniser": tokeniser_number()}
+            manifest |= {"kept": 0, "total_tokens": 0, "extent": None}
             manifest |= {"options": options} if options else {}
             with written(LocalDisk(start), "manifest.json", ".manifest.tmp") as file:  # last: the folder is whole
                 file.write(json.dumps(manifest).encode())

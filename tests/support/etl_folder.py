@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE, AttributeSchema
+from matching.words.tokeniser import tokeniser_number
 from spark_etl.schemas import ATTRIBUTE_TYPES
 
 SCHEMA = pa.schema(
@@ -93,7 +94,8 @@ def write_etl(
     pq.write_table(pa.table(columns), directory / "vocabulary.parquet")
     sides = [min(row["lon"] for row in rows), min(row["lat"] for row in rows)]
     sides += [max(row["lon"] for row in rows), max(row["lat"] for row in rows)]
-    manifest = {"format_version": 1, "kept": len(rows), "total_tokens": int(collected.sum()), "extent": sides}
+    manifest = {"format_version": 1, "tokeniser": tokeniser_number(), "kept": len(rows)}
+    manifest |= {"total_tokens": int(collected.sum()), "extent": sides}
     manifest |= {"options": {"attribute": list(attributes)}} if attributes else {}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory

@@ -11,10 +11,13 @@ import xxhash
 
 from gateway import cli
 from gateway.live.converting import convert
+from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from matching.errors import CheckpointError, ConfigError
-from spouts.history import LOG
-from spouts.log import NONE_ADMITTED, Record, read_records
+from matching.errors import CheckpointError, ConfigError, InputError
+from matching.words.tokeniser import tokeniser_number
+from spouts.history import LOG, start_of
+from spouts.log import NONE_ADMITTED, Admitted, Record, checksum_in, encode_record, read_records
+from spouts.subscriptions import load_vocabulary
 from tests.support.beside import random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted
@@ -111,6 +114,34 @@ def test_converted_log_is_the_one_that_this_release_writes(words, tmp_path, wind
     again = Stream(words, tmp_path / "converted", window=window)
     again.match()
     assert counted(again.told) == told, "it matches its log from the beginning"
+
+
+@pytest.mark.parametrize("has_vocabulary", [False, True])
+def test_terms_of_another_tokeniser_are_made_anew_and_its_folder_is_refused(words, tmp_path, has_vocabulary):
+    """The log of the other one has other ids of terms, and has admitted other words."""
+    start = words if has_vocabulary else empty_start(tmp_path / "new")
+    stream, _ = story(start, tmp_path / "new", "count:30")
+    stream.finish(stream.match())
+    log, old = stream.journal.log.read_bytes(), shutil.copytree(tmp_path / "new", tmp_path / "old")
+    data, before = b"", ""
+    for number, (record, _, _) in enumerate(read_records(stream.journal.log)):
+        none = None if record.terms is None else record.terms._replace(ids=record.terms.ids[::-1].copy())
+        other = record._replace(terms=none, admitted=Admitted((f"only{number}",), record.admitted.messages))
+        data += (one := encode_record(other, before))
+        before = checksum_in(one)
+    (old / LOG).write_bytes(data)
+    report = json.loads((old / "run.json").read_text()) | {"log_bytes": len(data)}
+    manifest = start_of(old, report["live"]) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(tokeniser_number(), "0-14.0.0-00000000"))
+    (old / "run.json").write_text(json.dumps(report))
+    with pytest.raises(InputError, match=r"tokeniser 0-14.0.0-00000000.*skyray convert FOLDER TO"):
+        load_vocabulary(manifest.parent)
+
+    convert(old, tmp_path / "converted")
+    assert (tmp_path / "converted" / LOG).read_bytes() == log
+    assert verify_run(tmp_path / "converted").exact
+    again = Stream(start_of(tmp_path / "converted", report["live"]), tmp_path / "converted", window="count:30")
+    assert again.journal.next_seq == stream.journal.next_seq
 
 
 def test_rows_too_deep_for_this_release_are_taken_without_what_is_deep(words, tmp_path):
