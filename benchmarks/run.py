@@ -47,7 +47,7 @@ def bench(
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     subscriptions_from: Annotated[str | None, "let subscriptions take after the texts of another such folder"] = None,
     distance: Annotated[Literal["sphere", "plane"], "how far is far: as of `skyray run`"] = "plane",
-    workload: Annotated[str | None, "saved-searches, or as places=uniform,keywords=1-3,regions=city"] = None,
+    workload: Annotated[str | None, "saved-searches, portal, or as places=uniform,keywords=1-3,regions=city"] = None,
     out: Annotated[str | None, "folder for a figure (benchmarks/results/figures), or file for the report"] = None,
     on_progress: Tell | None = None,
 ) -> dict[str, Any]:

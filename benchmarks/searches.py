@@ -2,13 +2,15 @@
 
 `skyray bench boolean --workload saved-searches`. Messages are homes with a price, bedrooms and a type; of each a tenth
 is missing. A search takes after one of them: it has one or two of its words, is within a city's distance of it (a
-circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions that it satisfies.
+circle, an octagon or a rectangle, `SHAPES`), and has one to three conditions that it satisfies. `--workload portal` has
+searches as people save them: of ten six have no words, and ask for a price and bedrooms in a district.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.subscriptions.filters import NUMBERS, octagon, radius_within
 from matching.attributes import MISSING_KEY, category_key, number_keys
@@ -51,12 +53,18 @@ def with_attributes(batch: MessageBatch, seed: int) -> MessageBatch:
     return MessageBatch(**columns)
 
 
-def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, seed: int) -> SubscriptionTable:
-    """Searches of the messages `like`, in place of boolean subscriptions. 10 us a row, 60 us an octagon."""
+def with_filters(
+    table: SubscriptionTable, homes: MessageBatch, like: Int64, seed: int, wordless: NDArray[np.bool_]
+) -> SubscriptionTable:
+    """Searches of the messages `like`, in place of boolean ones; a `wordless` one asks for a price and bedrooms.
+
+    10 us a row, 60 us an octagon.
+    """
     rng, n = np.random.default_rng([seed, 9]), len(table)
     drawn, region = rng.random(n), table.region.copy()
     wanted, factor = rng.permuted(np.tile(np.arange(3), (n, 1)), axis=1), rng.uniform(*NUMBERS, n)
     counts, second = rng.integers(1, 4, n), rng.integers(0, _TYPES, n)
+    wanted[wordless], counts[wordless] = [PRICE, BEDS, TYPE], 2
     keys, types = homes.keys[like], [category_key(f"type {number}") for number in range(_TYPES)]
     prices = np.where(keys[:, PRICE] >= 0, keys[:, PRICE], 0).view(np.float64)
     low, high = number_keys(prices / factor).tolist(), number_keys(prices * factor).tolist()
@@ -76,9 +84,10 @@ def with_filters(table: SubscriptionTable, homes: MessageBatch, like: Int64, see
         if drawn[row] < SHAPES["circle"]:
             lon, lat = middles[row].tolist()
             radius_m = radius_within(region[row].tolist())
-            made.append(circle_instruction(lon, lat, radius_m))
             west, _, east, _ = box = ball_box(lon, lat, radius_m)
-            region[row] = box if west <= east else (-180.0, box[1], 180.0, box[3])
+            if west <= east or not wordless[row]:  # a band around the earth without words would be all that is measured
+                made.append(circle_instruction(lon, lat, radius_m))
+                region[row] = box if west <= east else (-180.0, box[1], 180.0, box[3])
         elif drawn[row] < sum(SHAPES.values()):
             points = np.array(octagon(region[row].tolist()))
             corners = np.ascontiguousarray(points[:, 0]), np.ascontiguousarray(points[:, 1])

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from benchmarks.searches import with_attributes, with_filters
 from matching import model
 from matching.errors import ConfigError, InputError
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, SubscriptionTable, take_ragged
+from matching.reserved import with_reserved, without_reserved
 from matching.space import EARTH, Space
 from matching.text import unit_weights
 from spouts.message_files import list_message_files
@@ -41,10 +43,12 @@ _STOP_WORDS = 100
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
 WIDE_SHARE = 0.45
 #: Sides of regions by name: (smallest, largest) of most and of the wide ones, as decimal exponents of the share of the
-#: world's width, and the share of the wide ones. A city is 0.1 to 0.5 degrees wide, a country 3.6 to 36.
+#: world's width, and the share of the wide ones. A district is 0.02 to 0.1 degrees wide, a city 0.1 to 0.5, a country
+#: 3.6 to 36.
 REGIONS: Mapping[str, tuple[tuple[float, float], tuple[float, float], float]] = {
     "mixed": ((-4.0, -2.0), (-2.0, -1.0), WIDE_SHARE),
     "small": ((-4.0, -2.0), (-4.0, -2.0), 0.0),
+    "district": ((-4.26, -3.56), (-4.26, -3.56), 0.0),
     "city": ((-3.56, -2.86), (-3.56, -2.86), 0.0),
     "country": ((-2.0, -1.0), (-2.0, -1.0), 0.0),
 }
@@ -60,6 +64,11 @@ _CHOICES = {
     "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "regions": tuple(REGIONS),
     "shape": SHAPES, "words": tuple(TEXTS),
 }  # fmt: skip
+#: Workloads of searches by name, as parts of a `BooleanRecipe`.
+_SEARCHES: Mapping[str, Any] = {
+    "saved-searches": {"regions": "city"},
+    "portal": {"regions": "district", "wordless": 0.6},
+}
 Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
 
@@ -88,16 +97,17 @@ class BooleanRecipe(NamedTuple):
     shape: str = "point"  # or "range", for squares of "small" sides
     words: tuple[int, int] = TEXTS["short"]  # fewest and most draws of words
     searches: bool = False  # whether messages have attributes, and subscriptions filters (`benchmarks.searches`)
+    wordless: float = 0.0  # share of the subscriptions that have no keywords, of searches
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
         """Read `places=uniform,stop_words=no,keywords=2-3,regions=city,shape=range,words=long` or a part of it.
 
-        `saved-searches` is a workload of its own.
+        `saved-searches` and `portal` are workloads of their own.
         """
         values: dict[str, Any] = {}
-        if text == "saved-searches":
-            return cls(keywords=(1, 2), regions="city", searches=True)
+        if text in _SEARCHES:
+            return cls(keywords=(1, 2), searches=True, **_SEARCHES[text])
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")
             fewest, _, most = value.partition("-")
@@ -107,7 +117,7 @@ class BooleanRecipe(NamedTuple):
             elif counted and fewest.isdecimal() and most.isdecimal() and 1 <= int(fewest) <= int(most):
                 values[name] = int(fewest), int(most)
             else:
-                there = ["saved-searches", *_CHOICES.get(name, _CHOICES), *(["N", "FEWEST-MOST"] if counted else [])]
+                there = [*_SEARCHES, *_CHOICES.get(name, _CHOICES), *(["N", "FEWEST-MOST"] if counted else [])]
                 raise ConfigError(f"workload {part!r}: choose one of {', '.join(there)}")
         return cls(**values)
 
@@ -128,6 +138,10 @@ def make_messages(
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
     offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
+    if recipe.wordless:
+        everywhere = np.ones(count, np.bool_)
+        narrow = counts.astype(np.int32)
+        offsets, terms, weights, counts = with_reserved(idf.shape[0], everywhere, offsets, terms, weights, narrow)
     batch = point_messages(places, offsets, terms, weights, counts if timed else None, space)
     return Messages(with_attributes(batch, seed) if recipe.searches else batch, idf)
 
@@ -223,8 +237,24 @@ def boolean_subscriptions(
     exponent = np.where(wide, rng.uniform(*wide_ones, count), rng.uniform(*most, count))
     places = np.stack([messages.batch.west[like], messages.batch.south[like]])
     region = np.ascontiguousarray(_around(places, _SIZE[0] * 10.0**exponent).T)
-    table = _table(rng, messages, like, model.BOOLEAN, recipe.keywords, region=region)
-    return with_filters(table, messages.batch, like, seed) if recipe.searches else table
+    worded = messages._replace(batch=without_reserved(messages.batch)) if recipe.wordless else messages
+    table = _table(rng, worded, like, model.BOOLEAN, recipe.keywords, region=region)
+    if not recipe.searches:
+        return table
+    none = np.random.default_rng([seed, 10]).random(count) < recipe.wordless
+    return with_filters(_without_words(table, none, messages.idf.shape[0]), messages.batch, like, seed, none)
+
+
+def _without_words(table: SubscriptionTable, none: NDArray[np.bool_], reserved: int) -> SubscriptionTable:
+    """The table, of which the rows in `none` have the reserved term in place of their keywords. O(n + terms)."""
+    if not none.any():
+        return table
+    lengths = np.diff(table.term_offsets)
+    kept = ~np.repeat(none, lengths)
+    offsets = np.concatenate([[0], np.cumsum(np.where(none, 0, lengths))])
+    given = offsets, table.terms[kept], table.weights[kept], None
+    offsets, terms, weights, _ = with_reserved(reserved, none, *given)
+    return table.having(term_offsets=offsets, terms=terms, weights=weights)
 
 
 def topk_subscriptions(messages: Messages, count: int, seed: int, recipe: TopkRecipe = PLAIN) -> SubscriptionTable:

@@ -220,6 +220,15 @@ def test_bench_of_saved_searches_says_bytes_apart_and_how_long_a_message_takes_a
     assert len(told["whole"]["pairs"]) == 2 and min(told["whole"]["pairs"]) > 0 and "join" not in told
 
 
+def test_bench_of_a_portal_has_six_of_ten_searches_without_words_and_is_exact():
+    report = run.bench("boolean", 20_000, messages=400, seed=2, engines=["cell_term"], rounds=1, workload="portal")
+    assert report["workload"]["wordless"] == 0.6
+    assert report["results"][0]["exact"] and report["results"][0]["compared"] > 0
+    case = make_case(BOOLEAN, 2_000, 10, rounds=1, seed=4, recipe=BooleanRecipe.parse("portal"))
+    first = case.table.term_offsets[:-1]
+    assert 1_100 < np.signbit(case.table.weights[first]).sum() < 1_300 and np.signbit(case.messages.weights).any()
+
+
 def test_bytes_of_rings_are_those_of_the_polygons_instructions():
     case = make_case(BOOLEAN, 2_000, 10, rounds=1, seed=4, recipe=BooleanRecipe.parse("saved-searches"))
     running, table = Bench(case, 1).build(), case.table
