@@ -32,6 +32,7 @@ from matching.model import (
     take_ragged,
 )
 from matching.reserved import RESERVED_IDF, is_reserved
+from matching.space import Space
 from matching.storage.slots import as_input
 
 #: Ids of the terms of attributes begin here, above those of all words.
@@ -40,6 +41,9 @@ FIRST = 1 << 30
 MOST = 4
 #: Bits that stretches lack, finest first; 0: a value.
 SHIFTS = np.array([0, 32, 36, 40, 44, 48, 52], np.int64)
+#: Share of the world above which a region's cells are so large that another attribute selects better. Under it a
+#: subscription has one posting in place of up to `MOST`, and its mark skips what an attribute would have left out.
+_LARGE = 1e-3
 #: Bits of the hash in a term, and how many pairs of attribute and shift there may be above them.
 _HASH_BITS, _MOST_GROUPS = 20, 512
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -53,7 +57,8 @@ class Selection:
     reserved : int    the reserved term; -1 before the first subscription without keywords
     """
 
-    def __init__(self):
+    def __init__(self, space: Space):
+        self._world = (space.east - space.west) * (space.north - space.south)
         self._groups: dict[tuple[int, int], int] = {}  # attribute and shift -> number, in the order of their first use
         self.reserved = -1
 
@@ -63,7 +68,10 @@ class Selection:
         if not rows.shape[0]:
             return table
         self.reserved = int(table.terms[table.term_offsets[rows[0] + 1] - 1])
-        if not table.filter_words.shape[0]:
+        west, south, east, north = table.region[rows].T
+        width = np.where(east < west, east - west + 360.0, east - west)
+        rows = rows[width * (north - south) > _LARGE * self._world]
+        if not table.filter_words.shape[0] or not rows.shape[0]:
             return table
         columns = np.zeros((4, rows.shape[0]), np.int64)
         _choose(rows, as_input(table.filter_offsets, np.int64), as_input(table.filter_words, np.int64), SHIFTS, columns)

@@ -36,6 +36,11 @@ SMALL = 32
 #: Sorted postings a bucket, about: buckets cost half a byte each per posting, long ones cost looks.
 _PER_BUCKET = 2
 
+#: Postings of a cell that a message reads on average, about, above which cells are made finer: with one cell a
+#: subscription on average, a city of subscriptions that crowd there is one cell. A quarter of it has 6 % fewer postings
+#: read and 6 % larger subscriptions, of a million searches in districts.
+_CROWDED = 512
+
 #: Low 31 bits of a link without a second keyword; bit 31: there is a third; bits 32..62 slot; sign: second box.
 NO_SECOND = UNKNOWN_TERM
 MORE = 1 << 31
@@ -193,6 +198,31 @@ def _collect(head, blocks, marks, box, link, mark):
 
 
 @njit(cache=True, nogil=True)
+def _finest_of(box, size):
+    """The finest level of a block: one cell a subscription on average, and finer until no cell is crowded. O(size)."""
+    # Finer than one cell a subscription, most cells are empty and every message looks in vain: one level more made
+    # messages read 6 % more postings, and subscriptions are 3 % larger for their copies.
+    finest = 0
+    while finest < FINEST and 4**finest < size:
+        finest += 1
+    # Messages come where subscriptions are, so two subscriptions drawn at random share a cell as a message and one do.
+    drawn = int(np.sqrt(size))
+    x, y = np.empty(drawn, np.int64), np.empty(drawn, np.int64)
+    for i in range(drawn):
+        left, bottom, right, top = box_of(box[i * 0x9E3779B1 % size])
+        x[i], y[i] = (left + right) >> 1, (bottom + top) >> 1
+    while finest < FINEST:
+        shift, shared = 15 - finest, 0
+        for i in range(drawn):
+            for j in range(i):
+                shared += (x[i] >> shift == x[j] >> shift) & (y[i] >> shift == y[j] >> shift)
+        if 2 * shared * size <= _CROWDED * drawn * (drawn - 1):
+            break
+        finest += 1
+    return finest
+
+
+@njit(cache=True, nogil=True)
 def _sort(which, blocks, marks, order, first, last, new_box, new_link, new_mark):
     """Lay a block out anew with postings order[first:last] added.
 
@@ -218,10 +248,7 @@ def _sort(which, blocks, marks, order, first, last, new_box, new_link, new_mark)
         buckets = 1
         while buckets * _PER_BUCKET < size:
             buckets *= 2
-        # Finer than one cell a subscription, most cells are empty and every message looks in vain: one level more made
-        # messages read 6 % more postings, and subscriptions are 3 % larger for their copies.
-        while finest < FINEST and 4**finest < size:
-            finest += 1
+        finest = _finest_of(box, size)
         cuts = np.zeros(buckets + 1, np.int64)
         for i in range(size):
             left, bottom, right, top = box_of(box[i])

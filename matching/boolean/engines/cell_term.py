@@ -29,7 +29,7 @@ class CellTerm(BooleanEngine):
         self._marker = Marker(self.filters)
         self.index = CellTermIndex(space, self.subscriptions, f"engine {self.name}")
         self._message_marks = NO_MARKS
-        self._selection = Selection()
+        self._selection = Selection(space)
         self._selected = np.zeros(0, np.bool_)  # by slot: stands under terms of an attribute
 
     def insert(self, table: SubscriptionTable) -> Int32:

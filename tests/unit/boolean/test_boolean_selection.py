@@ -112,6 +112,24 @@ def test_row_that_requires_many_values_or_a_wide_interval_stays_under_the_reserv
     assert (engine._selection.of_subscriptions(narrow).terms >= FIRST).all()
 
 
+def test_row_of_a_small_region_has_one_posting_and_crowded_cells_are_made_finer():
+    """Eight thousand searches of one city: a message meets its corner, not the city, whatever interval they require."""
+    rng, count = np.random.default_rng(3), 8_000
+    west, south = (rng.normal(middle, 0.3, count) for middle in (2.35, 48.85))
+    boxes = [(w, s, w + 0.03, s + 0.03) for w, s in zip(west.tolist(), south.tolist(), strict=True)]
+    programs = [[Instruction(WITHIN, 0, [key(10.0 * at), key(10.0 * at + 5.0)])] for at in rng.integers(1, 90, count)]
+    rows = with_programs(table([(box, [RESERVED]) for box in boxes]), programs)
+    engine = CellTerm(SPACE)
+    engine.insert(rows)
+    assert engine._selection.of_subscriptions(rows) is rows and engine._engine_of_parts is None
+    places = [(w + 0.01, s + 0.01) for w, s in zip(west[:500].tolist(), south[:500].tolist(), strict=True)]
+    changed: Any = batch([(place, [RESERVED]) for place in places])._asdict()
+    changed["keys"] = number_keys(10.0 * rng.integers(1, 90, 500)).reshape(-1, 1)
+    messages = MessageBatch(**changed)
+    assert len(wanted := oracle_pairs(rows, messages)) > 20 and engine_pairs(engine, messages) == wanted
+    assert engine.match(messages).scanned < 500 * count / 8
+
+
 def test_message_that_is_not_visible_gets_no_terms_of_attributes():
     engine = CellTerm(SPACE)
     engine.insert(with_programs(table([(EARTH, [RESERVED])]), [[Instruction(ANY_OF, 0, [7])]]))
