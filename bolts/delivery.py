@@ -53,7 +53,7 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
@@ -290,12 +290,9 @@ class DeliveryBolt(Bolt):
         waits = len(self.inputs) or len(self.replacements) or self.late_waiting
         return not waits and self.watermark == self.processed
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Counts, digest, the ids that later updates and results may name; with checkpoints, also unwritten updates."""
-        return joined_pieces(self.snapshot({}))
-
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Ids by reference; those of subscriptions are a piece of their own, which changes when some are added."""
+        """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name; those of
+        subscriptions are a piece of their own, which changes when some are added."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them

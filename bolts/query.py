@@ -60,7 +60,7 @@ from matching.operator import (
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 
 #: Seconds that restoring one subscription takes, roughly; for the order of the restore jobs.
 _RESTORE_S = 1e-6
@@ -439,9 +439,6 @@ class QueryBolt(Bolt):
                 self.context.emit("results", own, to=owner)
 
     # -- checkpoints
-
-    def state(self) -> dict[str, np.ndarray]:
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""

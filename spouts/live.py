@@ -37,7 +37,7 @@ from spouts.logged_words import LoggedWords
 from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -303,10 +303,6 @@ class LoggedSubscriptions(Spout):
         self._context.count("added", len(changes.added))
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As `snapshot`."""
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """Place in the log to resume at, and the number of each id, which is a piece of its own."""

@@ -12,7 +12,7 @@ What the executors promise, and all a component may rely on:
 - When all forward inputs of a task have ended, its `finish` is called once, and its own end is passed downstream as
   soon as `idle` is true; feedback edges may still deliver until then, and after it.
 - A run may stop behind a batch where nothing is in flight (a quiet boundary) and resume there in another process, with
-  other numbers of tasks: `restore` of the new tasks gets what `state` of the old ones returned, and nothing else.
+  other numbers of tasks: `restore` of the new tasks gets what `snapshot` of the old ones had, and nothing else.
 
 Base of all spouts and bolts.
 """
@@ -43,7 +43,7 @@ class Saved(NamedTuple):
 
     number : int    the last batch done, -1 before the first
     parts : mapping of component to named arrays of each of its tasks, in order of task
-        What `state` of each returned. There may have been more tasks of a component than there are now, or fewer.
+        What the pieces of `snapshot` of each had. There may have been more tasks of a component than now, or fewer.
     work : mapping of component to the busy time of each of its tasks since the last checkpoint, in ns
         Given where subscriptions are to be rebalanced by it; else empty.
     """
@@ -175,13 +175,13 @@ class Component:
         """Snapshot of what cannot be derived, at a quiet boundary: all batches are taken and their updates emitted.
 
         Arrays that `topology.core.frames` can encode, under any names. They must be copies of arrays that this task
-        keeps writing to.
+        keeps writing to. A component whose snapshot is large overrides `snapshot` instead.
         """
         return {}
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Copy, while the stream stops, what later batches write to: pieces by name, which together have what `state`
-        returns. The arrays are made of that later, on another thread.
+        """Copy, while the stream stops, what later batches write to: pieces by name, by default `state` as one. The
+        arrays are made of that later, on another thread.
 
         Parameters
         ----------
