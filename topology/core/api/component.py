@@ -13,14 +13,11 @@ What the executors promise, and all a component may rely on:
   soon as `idle` is true; feedback edges may still deliver until then, and after it.
 - A run may stop behind a batch where nothing is in flight (a quiet boundary) and resume there in another process, with
   other numbers of tasks: `restore` of the new tasks gets what `snapshot` of the old ones had, and nothing else.
-
-Base of all spouts and bolts.
 """
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +49,7 @@ class Saved(NamedTuple):
 
     number: int
     parts: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
-    work: Mapping[str, Sequence[int]] = MappingProxyType({})
+    work: Mapping[str, Sequence[int]] = {}
 
     def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
         """Named arrays of each task of a component.

@@ -105,6 +105,11 @@ class Writer:
         else:
             self._threads.submit(self._write, copied)
 
+    @property
+    def has_written(self) -> bool:
+        """Whether `fetch` has an outcome."""
+        return bool(self._done)
+
     def fetch(self) -> list[Written]:
         """Outcomes since the last call."""
         done = []

@@ -308,7 +308,6 @@ class TaskHost:
             address=self.address,
             ended=self.ended,
             waits_for=self._waits_for(),
-            failure=self.failure,
             received=self._received,
             sent=sum(self._sent_to),
             sent_to=np.array(self._sent_to, np.int64),
