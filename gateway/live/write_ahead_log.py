@@ -325,7 +325,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data))
+            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data), record.changes)
             self._hand_over(self.size_bytes, whole, changes, record.lines)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
