@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.names import names_at
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.pipe import OpenBatch
@@ -33,7 +34,7 @@ from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.fields import Refusal
-from matching.model import Int64, Names, take_ragged
+from matching.model import Int64, Names
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
@@ -423,8 +424,7 @@ class WriteAheadLog:
 
 def _some(names: Names, rows: Int64) -> list[str]:
     """The strings of some rows."""
-    offsets, picked = take_ragged(names.offsets, rows)
-    return Names(offsets, names.data[picked]).strings()
+    return names_at(names, rows).strings()
 
 
 class _RecentBlocks:
