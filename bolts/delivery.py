@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
-from bolts.payloads import Closed, Late, MessageIds
+from bolts.payloads import Closed, Late, MessageIds, unchanged
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.results import in_order, merged, payload_of, received, table_of, tables_of, write_results
@@ -199,7 +199,10 @@ class DeliveryBolt(Bolt):
         elif stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
         elif stream == "ids":
-            self.inputs.put(payload.boundary.number, "ids", payload)
+            number = payload.boundary.number
+            self.inputs.put(number, "ids", payload)
+            if not payload.has_changes:
+                self.inputs.put(number, "changes", unchanged(number))
         elif sender in self.results:
             raise TopologyError(f"{self.context.component}: results of {self.query}:{sender} came twice")
         else:
@@ -400,7 +403,7 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
         self.replacements.change(changes[0], self.watermark)
-        boundary, published_s, message_names = ids[0]
+        boundary, published_s, message_names, _ = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
             raise TopologyError(

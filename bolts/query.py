@@ -19,7 +19,7 @@ from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
 from bolts.names import names_at
 from bolts.ordering import InOrder
-from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
+from bolts.payloads import Addressed, Closed, Late, Part, Relaxing, unchanged
 from bolts.saved import delivered_of, placement_of, router_of, subscriptions_of
 from bolts.shares import Owners
 from bolts.state_parts import named
@@ -172,7 +172,10 @@ class QueryBolt(Bolt):
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
         if delivery.stream in ("whole", "parts"):
-            self.inputs.put(payload.boundary.number, "parts", payload)
+            number = payload.boundary.number
+            self.inputs.put(number, "parts", payload)
+            if not payload.has_changes:
+                self.inputs.put(number, "changes", unchanged(number))
             self._advance()
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)

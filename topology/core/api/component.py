@@ -172,12 +172,14 @@ class Context:
 class Tick(NamedTuple):
     """What the clock spout has just emitted, for the spouts that follow it.
 
-    `number` of the batch, and the first and last seq in it (`last_seq < first_seq` if it is empty).
+    `number` of the batch, and the first and last seq in it (`last_seq < first_seq` if it is empty). Where `has_changes`
+    is False, the following spouts have nothing for the batch and emit nothing: receivers learn that from the clock.
     """
 
     number: int
     first_seq: int
     last_seq: int
+    has_changes: bool = True
 
 
 class Component:
@@ -246,7 +248,8 @@ class Spout(Component, ABC):
     """A source. One spout of a topology is its clock: it cuts the stream into numbered batches.
 
     Every other spout follows the clock: it gets the tick of each batch and emits what belongs to the same span (an
-    empty payload where there is nothing, for receivers that align on batch numbers).
+    empty payload where there is nothing, for receivers that align on batch numbers, unless `Tick.has_changes` is
+    False).
     """
 
     #: Whether `next_batch` waits for future input: where tasks share a process, all others run first.
