@@ -150,8 +150,7 @@ class BatchSpout(Spout):
         self.sent_s.append(self.context.now())
         self.cpu_s.append(process_time())
         boundary = self.stream.boundaries[number]
-        emit_batch(self.context, StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]))
-        return Tick(number, boundary.first_seq, boundary.last_seq)
+        return emit_batch(self.context, StreamBatch(boundary, *self.batches[number], published_s=self.sent_s[-1]))
 
     def report(self) -> dict[str, Any]:
         return {"sent_s": self.sent_s, "cpu_s": [*self.cpu_s, process_time()]}

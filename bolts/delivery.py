@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bolts.names import Digest, IdColumn
 from bolts.ordering import InOrder
-from bolts.payloads import Closed, Late, MessageIds
+from bolts.payloads import Closed, Late, MessageIds, unchanged
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.results import in_order, merged, payload_of, received, table_of, tables_of, write_results
@@ -53,7 +53,7 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
@@ -199,7 +199,10 @@ class DeliveryBolt(Bolt):
         elif stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
         elif stream == "ids":
-            self.inputs.put(payload.boundary.number, "ids", payload)
+            number = payload.boundary.number
+            self.inputs.put(number, "ids", payload)
+            if not payload.has_changes:
+                self.inputs.put(number, "changes", unchanged(number))
         elif sender in self.results:
             raise TopologyError(f"{self.context.component}: results of {self.query}:{sender} came twice")
         else:
@@ -290,12 +293,9 @@ class DeliveryBolt(Bolt):
         waits = len(self.inputs) or len(self.replacements) or self.late_waiting
         return not waits and self.watermark == self.processed
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Counts, digest, the ids that later updates and results may name; with checkpoints, also unwritten updates."""
-        return joined_pieces(self.snapshot({}))
-
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Ids by reference; those of subscriptions are a piece of their own, which changes when some are added."""
+        """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name; those of
+        subscriptions are a piece of their own, which changes when some are added."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them
@@ -403,7 +403,7 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
         self.replacements.change(changes[0], self.watermark)
-        boundary, published_s, message_names = ids[0]
+        boundary, published_s, message_names, _ = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
             raise TopologyError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
-from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch
+from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch, unchanged
 from bolts.saved import router_of, subscriptions_of
 from distribution.router import Router
 from distribution.splitting import split
@@ -23,7 +23,6 @@ from matching.kinds import KINDS
 from matching.model import NO_MESSAGES, ChangeList, MessageBatch, concatenate
 from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
-from matching.window import Boundary
 from topology.core.api.component import Bolt, Context, Delivery, Saved
 from topology.core.payload import keep
 
@@ -81,7 +80,10 @@ class DistributionBolt(Bolt):
                 self.inputs.put(payload.batch, "batches", None)  # another task routes this one
             self._advance()
         else:
-            self.inputs.put(payload.boundary.number, "batches", payload)
+            number = payload.boundary.number
+            self.inputs.put(number, "batches", payload)
+            if not payload.has_changes:
+                self.inputs.put(number, "changes", unchanged(number))
             self._advance()
 
     def report(self) -> dict[str, Any]:
@@ -108,11 +110,11 @@ class DistributionBolt(Bolt):
         boundary, messages = batch.boundary, batch.messages
         ended = batch.ended if self.table.needs_ended else NO_MESSAGES
         if self.table.sends_all:
-            part = Part(boundary, messages, ended)
+            part = Part(boundary, messages, ended, has_changes=batch.has_changes)
             self.context.emit("whole", part)
             self._count_whole(part)
         else:
-            self._send_parts(boundary, messages, ended)
+            self._send_parts(batch, ended)
         self.messages += len(messages)
         # Tuple tasks get the ends of their messages even before the first window query that needs them.
         if self.window.parts == 1:
@@ -124,7 +126,8 @@ class DistributionBolt(Bolt):
             )
             self.context.emit("window_part", Part(boundary, *columns), to=task)
 
-    def _send_parts(self, boundary: Boundary, messages: MessageBatch, ended: MessageBatch) -> None:
+    def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:
+        messages = batch.messages
         sent = self.table.route(messages)
         parts, sizes = split(messages, sent)
         ends, end_sizes = [_NOTHING] * self.query_tasks, [0] * self.query_tasks
@@ -134,7 +137,8 @@ class DistributionBolt(Bolt):
         if self.table.loses:
             lost = split(messages, self.table.withheld(messages, sent))[0]
         for task, columns in enumerate(zip(parts, ends, lost, strict=True)):
-            self.context.emit("parts", Part(boundary, *(each if len(each) else _NOTHING for each in columns)), to=task)
+            own = (each if len(each) else _NOTHING for each in columns)
+            self.context.emit("parts", Part(batch.boundary, *own, batch.has_changes), to=task)
         lengths = np.array([len(part) for part in parts])
         self.sent += lengths
         self.sent_in_all += int(lengths.sum())

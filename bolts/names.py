@@ -203,9 +203,9 @@ class IdColumn:
         """Names of ascending numbers, as flat arrays. Raises TopologyError for a number without a name."""
         if not numbers.shape[0]:
             return _NO_NAMES
-        if numbers[0] < self.first or numbers[-1] >= self.end:
-            return Names.of(self.names(numbers).to_pylist())
-        return names_at(Names(self._offsets, self._data), numbers - self.first)
+        if numbers.shape[0] == 1 and self.first <= numbers[0] < self.end:  # as in most small batches
+            return names_at(Names(self._offsets, self._data), numbers - self.first)
+        return flat_names(self.names(numbers))
 
     def drop_before(self, number: int, still_needed: Int64) -> None:
         """Drop the names of numbers below `number`, except of `still_needed` (ascending). O(names that remain)."""

@@ -2,8 +2,8 @@
 
     stream      from -> to                      payload         grouping
     batches     messages -> distribution        StreamBatch     direct: task = batch number mod tasks
-    changes     subscriptions -> distribution,  ChangeList      all
-                query, delivery
+    changes     subscriptions -> distribution,  ChangeList      all; none for a batch that has no changes
+                query, delivery                                 (`StreamBatch.has_changes`)
     parts       distribution -> query           Part            direct: one for every query task, maybe empty
     whole       distribution -> query           Part            all: instead of parts, where all get the same
     window      distribution -> tuples          Part            all, where the window is in one part
@@ -58,7 +58,7 @@ from matching.model import (
 )
 from matching.operator import Thresholds, WindowQuery
 from matching.window import Boundary
-from topology.core.api.component import Context
+from topology.core.api.component import Context, Tick
 from topology.core.payload import keep
 
 __all__ = [
@@ -94,6 +94,9 @@ class StreamBatch(NamedTuple):
     among them). They are in ascending seq, each in the batch that ended it only, with the columns they had in
     `messages`, so that they are routed as before (`spouts.versions`). Other kinds treat versions and deletions as
     ordinary messages.
+
+    Where `has_changes` is False, no `ChangeList` is sent for the batch, and every receiver takes it as `unchanged`.
+    True only means that a list comes, which may be empty.
     """
 
     boundary: Boundary
@@ -101,6 +104,7 @@ class StreamBatch(NamedTuple):
     names: Names  # message ids, one for each seq of the batch; none where they travel as `MessageIds`
     ended: MessageBatch = NO_MESSAGES
     published_s: float = 0.0
+    has_changes: bool = True
 
 
 class Part(NamedTuple):
@@ -108,35 +112,44 @@ class Part(NamedTuple):
 
     `ended` are those of `StreamBatch.ended` that the receiver must process: query tasks match them, tuple tasks store
     them. `withheld` are messages that a signature with false negatives filters out: their matches are counted only.
+    `has_changes` as of `StreamBatch`.
     """
 
     boundary: Boundary
     messages: MessageBatch
     ended: MessageBatch = NO_MESSAGES
     withheld: MessageBatch = NO_MESSAGES
+    has_changes: bool = True
 
 
 class MessageIds(NamedTuple):
-    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on."""
+    """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on.
+
+    `has_changes` as of `StreamBatch`.
+    """
 
     boundary: Boundary
     published_s: float
     names: Names
+    has_changes: bool = True
 
 
-def emit_batch(context: Context, batch: StreamBatch) -> None:
+def emit_batch(context: Context, batch: StreamBatch) -> Tick:
     """Emit a batch of the clock spout: its messages to the distribution task whose turn it is, their ids to delivery.
 
-    Delivery writes a batch once it has its ids; no other task needs them.
+    Delivery writes a batch once it has its ids; no other task needs them. Returns the tick of the batch.
     """
-    boundary = batch.boundary
-    context.emit("ids", MessageIds(boundary, batch.published_s, batch.names))
-    to = boundary.number % context.size_of("distribution")
-    context.emit("batches", batch._replace(names=NO_NAMES), to=to)
+    boundary, tasks = batch.boundary, context.size_of("distribution")
+    # by its list alone a distribution task knows of a batch that another one routes
+    has_changes = batch.has_changes or tasks > 1
+    context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, has_changes))
+    batch = batch._replace(names=NO_NAMES, has_changes=has_changes)
+    context.emit("batches", batch, to=boundary.number % tasks)
+    return Tick(boundary.number, boundary.first_seq, boundary.last_seq, has_changes)
 
 
 def unchanged(batch: int) -> ChangeList:
-    """The change list of a batch without changes."""
+    """The change list of a batch without changes; receivers make it where none is sent."""
     return ChangeList(batch, _NONE_ADDED, NO_NAMES, _NONE_REMOVED)
 
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bolts.names import flat_names
-from bolts.payloads import NO_NAMES
 from bolts.shares import Ids
 from matching.errors import DeliveryError
 from matching.model import Float64, Int8, Int32, Int64, Names, UpdateBatch, concatenate
@@ -132,7 +130,6 @@ class UpdatePublisher:
         numbers, who = whole.number, np.zeros(len(whole), np.int64)
         if len(whole) > 1:  # a small batch mostly has one
             numbers, who = np.unique(numbers, return_inverse=True)
-        names = flat_names(subscriptions.names(numbers)) if numbers.shape[0] else NO_NAMES
         published = PublishedUpdates(
             self._incarnation,
             through,
@@ -141,7 +138,7 @@ class UpdatePublisher:
             whole.change,
             whole.score,
             who.astype(np.int32),
-            names,
+            subscriptions.packed(numbers),
             self.since,
             self._task,
             self._tasks,

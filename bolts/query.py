@@ -19,7 +19,7 @@ from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
 from bolts.names import names_at
 from bolts.ordering import InOrder
-from bolts.payloads import Addressed, Closed, Late, Part, Relaxing
+from bolts.payloads import Addressed, Closed, Late, Part, Relaxing, unchanged
 from bolts.saved import delivered_of, placement_of, router_of, subscriptions_of
 from bolts.shares import Owners
 from bolts.state_parts import named
@@ -60,7 +60,7 @@ from matching.operator import (
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 
 #: Seconds that restoring one subscription takes, roughly; for the order of the restore jobs.
 _RESTORE_S = 1e-6
@@ -172,7 +172,10 @@ class QueryBolt(Bolt):
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
         if delivery.stream in ("whole", "parts"):
-            self.inputs.put(payload.boundary.number, "parts", payload)
+            number = payload.boundary.number
+            self.inputs.put(number, "parts", payload)
+            if not payload.has_changes:
+                self.inputs.put(number, "changes", unchanged(number))
             self._advance()
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
@@ -439,9 +442,6 @@ class QueryBolt(Bolt):
                 self.context.emit("results", own, to=owner)
 
     # -- checkpoints
-
-    def state(self) -> dict[str, np.ndarray]:
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""

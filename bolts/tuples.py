@@ -24,7 +24,7 @@ from matching.operator import WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, joined_pieces
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 
 
 class TupleBolt(Bolt):
@@ -104,9 +104,6 @@ class TupleBolt(Bolt):
 
     def quiet(self) -> bool:
         return not self.waiting
-
-    def state(self) -> dict[str, np.ndarray]:
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """The messages of the window, by reference."""

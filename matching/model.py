@@ -9,6 +9,7 @@ External id strings go straight to the delivery bolt (`Names`).
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,7 @@ class Names(NamedTuple):
     def of(cls, strings: Sequence[str]) -> "Names":
         """Pack strings. O(total bytes)."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in strings]
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
     def string(self, row: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matching.model import NO_COUNTS, WEIGHT, Float32, Int32, Int64, MessageBatch
+from matching.model import NO_COUNTS, Float32, Int32, Int64, MessageBatch
 
 #: The idf of the reserved term, and its weight in any row.
 RESERVED_IDF = -0.0
@@ -35,15 +35,18 @@ def with_reserved(
     offsets, terms, weights    as in `MessageBatch`
     counts : int32[nnz], or None where messages have none; of the reserved term it is 0
     """
-    places = offsets[1:][visible]
     new_offsets = offsets.copy()
-    new_offsets[1:] += np.cumsum(visible)
-    return (
-        new_offsets,
-        np.insert(terms, places, term),
-        np.insert(weights, places, WEIGHT(RESERVED_IDF)),
-        NO_COUNTS if counts is None else np.insert(counts, places, 0),
-    )
+    new_offsets[1:] += visible.cumsum()
+    is_word = np.ones(new_offsets[-1], np.bool_)
+    is_word[new_offsets[1:][visible] - 1] = False
+
+    def beside(words: np.ndarray, reserved: float) -> np.ndarray:
+        column = np.full(is_word.shape[0], reserved, words.dtype)
+        column[is_word] = words
+        return column
+
+    counts = NO_COUNTS if counts is None else beside(counts, 0)
+    return new_offsets, beside(terms, term), beside(weights, RESERVED_IDF), counts
 
 
 def without_reserved(messages: MessageBatch) -> MessageBatch:

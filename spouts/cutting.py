@@ -294,10 +294,9 @@ class MessageSpout(Spout):
             )
         ended = self._versions.pop_ended(boundary)
         messages = without_terms(batch.messages, self.quarantine.messages)
-        payload = StreamBatch(boundary, messages, batch.names, ended, self._context.now())
-        emit_batch(self._context, payload)
+        payload = batch._replace(messages=messages, ended=ended, published_s=self._context.now())
         self._context.count("messages", len(batch.messages))
-        return Tick(number, boundary.first_seq, boundary.last_seq)
+        return emit_batch(self._context, payload)
 
     def ready(self) -> bool:
         """See `Spout.ready`: a whole batch has been read and can be emitted at once."""

@@ -25,11 +25,13 @@ class Handed(NamedTuple):
     rows : Rows
     unknown_words : int    distinct words of each message without an id, summed
     end : int              where the next record begins, in bytes
+    changes : tuple of int    as of `spouts.log.Record`
     """
 
     rows: Rows
     unknown_words: int
     end: int
+    changes: tuple[int, ...]
 
 
 class ByOffset(Generic[_T]):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bolts.payloads import StreamBatch, unchanged
-from matching.errors import CheckpointError
+from matching.errors import CheckpointError, TopologyError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -37,7 +37,7 @@ from spouts.logged_words import LoggedWords
 from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -62,10 +62,15 @@ class LogSource(Source):
         The same of the rows read last.
     unknown_words : int
         Distinct words of each message that were not admitted, summed.
+    has_changes : bool
+        Whether changes of subscriptions take effect before a message of the rows read last. Of the first rows behind a
+        place it was sent to it does not know, and says True.
     """
 
     def __init__(self, log: str, words: LoggedWords, window: Window, space: Space):
         self.unknown_words = 0
+        self.has_changes = True
+        self._changes_wait = False  # for the next message
         self.last = (0, 0)
         self._reader = LogReader(log)
         self._handover = handover_of(log)
@@ -97,6 +102,7 @@ class LogSource(Source):
     def go_to(self, place: tuple[int, int]) -> None:
         """Continue reading at this place."""
         self._next_seq, self._reader.offset = place
+        self._changes_wait = True
 
     def skip_to(self, seq: int) -> None:
         """See `Source.skip_to`; some microseconds for each record up to there."""
@@ -117,18 +123,23 @@ class LogSource(Source):
                 return None
             if handed is not None:
                 self._reader.offset = handed.end
-                rows, unknown = handed.rows, handed.unknown_words
+                rows, unknown, changes = handed.rows, handed.unknown_words, handed.changes
             else:
                 record = self._reader.read_messages()
                 if record is None:
                     return None
+                changes = record.changes
                 if not record.messages:
+                    self._changes_wait |= len(changes) > 0
                     continue
                 self._words.go_to(place[1])
                 self._words.take(record, self._reader.offset)
                 rows, unknown = self._rows(record)
             self.last = place
-            self._next_seq += len(rows.messages)
+            count = len(rows.messages)
+            self.has_changes = self._changes_wait or (len(changes) > 0 and changes[0] < count)
+            self._changes_wait = len(changes) > 0 and changes[-1] == count
+            self._next_seq += count
             self.unknown_words += unknown
             return rows
 
@@ -222,10 +233,11 @@ class LoggedMessages(MessageSpout):
         while (rows := source.read_now()) is None:
             left_s = until_s - self._context.now()
             if not 0.0 < left_s <= self.poll_s:
-                return self.cutter.cut_empty()
+                return self.cutter.cut_empty()._replace(has_changes=False)
             self._context.wait(LOOK_S if source.came is None else left_s, source.came)
         self._feed(rows, self.cutter.next_seq)
-        return self.cutter.cut()
+        batch = self.cutter.cut()
+        return None if batch is None else batch._replace(has_changes=source.has_changes)
 
 
 class _Waiting:
@@ -241,7 +253,7 @@ class _Waiting:
 
 
 class LoggedSubscriptions(Spout):
-    """Follows `LoggedMessages`: one `ChangeList` for every batch, from the same log.
+    """Follows `LoggedMessages`: one `ChangeList` for every batch that may have changes, from the same log.
 
     A change at seq q belongs to the batch that contains q, which also admits its new words. So changes behind the last
     message wait in the log, and are read ahead, which is most of the work with them: all that are there when the end
@@ -290,6 +302,8 @@ class LoggedSubscriptions(Spout):
         ------
         CheckpointError
             If the log ends before it.
+        TopologyError
+            If there are changes for a batch that was published as one without.
         """
         assert tick is not None, "a following spout gets the clock's tick"
         while self._next_seq <= tick.last_seq:
@@ -299,14 +313,18 @@ class LoggedSubscriptions(Spout):
             self._read_ahead(_AHEAD if self._at_end else None)
         self._through = tick.last_seq
         changes = self._changes(number)
+        if not tick.has_changes:
+            if changes is not None:
+                raise TopologyError(
+                    f"{self.log}: batch {number} up to message {tick.last_seq:,} has changes of subscriptions, and was "
+                    "published as one without; resume from a checkpoint"
+                )
+            return tick
+        changes = changes or unchanged(number)
         self._context.emit("changes", changes)
         self._context.count("added", len(changes.added))
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As `snapshot`."""
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """Place in the log to resume at, and the number of each id, which is a piece of its own."""
@@ -391,8 +409,8 @@ class LoggedSubscriptions(Spout):
                 found[place] = one
         return ChangeBlock.of(found, lines, self.most_terms > 0)
 
-    def _changes(self, batch: int) -> ChangeList:
-        """The change list of a batch, without subscriptions that end at the seq where they begin."""
+    def _changes(self, batch: int) -> ChangeList | None:
+        """The change list of a batch, without subscriptions that end where they begin; None if nothing changes."""
         names: list[str] = []
         kinds: list[Int64] = []
         ats: list[Int64] = []
@@ -415,7 +433,7 @@ class LoggedSubscriptions(Spout):
             if one.taken == len(one.at):
                 self._waiting.popleft()
         if not names:
-            return unchanged(batch)
+            return None
         kind = np.concatenate(kinds)
         numbered = self._numbering.change(names, kind.tolist(), np.concatenate(ats).tolist())
         lives = numbered.number >= 0

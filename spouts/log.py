@@ -208,7 +208,7 @@ class LogReader:
         return self._read_or_pass(lambda head: head.change_bytes)
 
     def read_messages(self) -> Record | None:
-        """As `read`; of a record without messages it reads the head alone, which then has no changes."""
+        """As `read`; of a record without messages it reads the head alone, whose changes then have no lines."""
         return self._read_or_pass(lambda head: head.count)
 
     def _read_or_pass(self, wanted: Callable[[_Head], int]) -> Record | None:
@@ -276,14 +276,13 @@ class LogReader:
 
 
 def _record(head: _Head, data: bytes | None = None) -> Record:
-    """A record; without what follows its head, it has neither changes nor messages, but their number."""
+    """A record; without what follows its head, it has neither changes nor messages, but their numbers and places."""
     admitted, checksum = Admitted(head.terms, head.messages), head.xxh3
     record = Record(head.last_seq, head.line, head.count, time_us=head.time_us, mark=head.mark, admitted=admitted)
-    record = record._replace(positions=head.positions, checksum=checksum)
+    record = record._replace(positions=head.positions, checksum=checksum, changes=head.changes)
     if data is None:
         return record
-    lines = data[: head.change_bytes].split(b"\n")[:-1]
-    record = record._replace(changes=head.changes, lines=lines)
+    record = record._replace(lines=data[: head.change_bytes].split(b"\n")[:-1])
     if not head.columns:
         return record
     columns, start = {}, head.change_bytes

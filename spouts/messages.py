@@ -88,8 +88,9 @@ class MessageBlock(NamedTuple):
     def words(self) -> list[str]:
         """The texts whose words messages have: a deletion, and a message dated too far ahead, has none."""
         texts = self.texts.strings()
-        for row in np.flatnonzero(self.silent).tolist():
-            texts[row] = ""
+        if self.deleted is not None or self.ahead is not None:
+            for row in np.flatnonzero(self.silent).tolist():
+                texts[row] = ""
         return texts
 
     @property
@@ -97,7 +98,8 @@ class MessageBlock(NamedTuple):
         """bool[n]: which meet no subscription: deletions, and those dated too far ahead."""
         silent = np.zeros(len(self), np.bool_)
         for column in (self.deleted, self.ahead):
-            silent |= False if column is None else column
+            if column is not None:
+                silent |= column
         return silent
 
     @property
@@ -234,12 +236,12 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
     }
     named |= {f"attribute_{number}": column for number, column in enumerate(block.attributes)}
     if terms is not None:
-        named |= {"term_length": _small(np.diff(terms.offsets)), "term": terms.ids}
+        named |= {"term_length": _lengths(terms.offsets), "term": terms.ids}
         named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
     found: dict[str, np.ndarray] = {}
     for name, column in named.items():
         if isinstance(column, Names):
-            found[f"{name}_length"] = _small(np.diff(column.offsets))
+            found[f"{name}_length"] = _lengths(column.offsets)
             found[name] = column.data
         elif column is not None:
             found[name] = column
@@ -328,6 +330,11 @@ def _mask(rows: Sequence[int], count: int) -> np.ndarray | None:
 def _some(counts: np.ndarray) -> np.ndarray | None:
     """Counts in their smallest type; None if all are 0."""
     return _small(counts) if counts.any() else None
+
+
+def _lengths(offsets: Int64) -> np.ndarray:
+    """The lengths between offsets in their smallest type; `np.diff` takes ten times as long over one."""
+    return _small(offsets[1:] - offsets[:-1])
 
 
 def _small(counts: np.ndarray) -> np.ndarray:

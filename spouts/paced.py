@@ -113,9 +113,8 @@ class PacedSpout(MessageSpout):
         self._ended_s = self._context.now()
         self._latest_start_s = max(self._latest_start_s, self._ended_s - due_s)
         payload = batch._replace(published_s=self._start_s + first / self.rate)
-        emit_batch(self._context, payload)
         self._context.count("messages", len(batch.messages))
-        return Tick(number, first, last)
+        return emit_batch(self._context, payload)
 
     def ready(self) -> bool:
         """See `Spout.ready`: it is behind its schedule."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-import numpy as np
-
 from bolts.saved import placement_of, router_of, subscriptions_of
 from distribution.placed import PlacedRouter, Placer
 from matching.kind_table import Kinds
@@ -21,7 +19,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Cutter, read_all
 from spouts.parquet import ParquetSource
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick
 
 
 class PlacingSpout(Spout):
@@ -51,9 +49,6 @@ class PlacingSpout(Spout):
     def report(self) -> dict[str, Any]:
         """The inner spout's figures, the placement's parameters, and each query task's load."""
         return self.inner.report() | ({} if self.placer is None else {"placement": self.placer.describe()})
-
-    def state(self) -> dict[str, np.ndarray]:
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """The pieces of the inner spout, and the placement."""

@@ -32,7 +32,7 @@ from spouts.history import History, history_of
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick, joined_pieces
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick
 from topology.core.places import arrow_file, checksum, place
 
 #: Reasons that depend on other rows or on the run, besides those of `matching.reasons`.
@@ -195,10 +195,6 @@ class SubscriptionSpout(Spout):
         self._context.count("added", len(changes.added))
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
-
-    def state(self) -> dict[str, np.ndarray]:
-        """As `snapshot`."""
-        return joined_pieces(self.snapshot({}))
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """Position in the list of changes, and the changes to come, which are a piece of their own.

@@ -144,10 +144,9 @@ class RecoveringRun(ABC):
         if self.store is not None:
             cadence, root = Cadence(seconds=config.checkpoint_every), str(self._folder.path)
             facts, incarnation, restarts = self._checkpoint_facts, self.incarnation, config.restarts
-            checkpoints = Checkpoints(self.store, cadence, root, facts, incarnation, restarts)
+            checkpoints = Checkpoints(self.store, cadence, root, facts, incarnation, restarts, self.manifest)
         if config.executor == "local":
-            resume = self._load(self.manifest)
-            return run_local(self._plan, seed=config.seed, resume=resume, checkpoints=checkpoints, **calls)
+            return run_local(self._plan, seed=config.seed, checkpoints=checkpoints, **calls)
         with outliving_ray():
             from topology.core.executors.ray import run_ray
 
@@ -157,7 +156,6 @@ class RecoveringRun(ABC):
             together=together_of(config, self._plan),
             needs=needs_of(config),
             checkpoints=checkpoints,
-            resume=self.manifest,
             balance=Balance("query") if config.rebalance else None,
             **calls,
         )

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from bolts.names import names_at
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.pipe import OpenBatch
@@ -33,7 +34,7 @@ from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.fields import Refusal
-from matching.model import Int64, Names, take_ragged
+from matching.model import Int64, Names
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
@@ -325,7 +326,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data))
+            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data), record.changes)
             self._hand_over(self.size_bytes, whole, changes, record.lines)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
@@ -423,8 +424,7 @@ class WriteAheadLog:
 
 def _some(names: Names, rows: Int64) -> list[str]:
     """The strings of some rows."""
-    offsets, picked = take_ragged(names.offsets, rows)
-    return Names(offsets, names.data[picked]).strings()
+    return names_at(names, rows).strings()
 
 
 class _RecentBlocks:

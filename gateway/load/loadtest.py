@@ -33,7 +33,7 @@ from matching.window import Window
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
-from topology.core.checkpoint.store import CheckpointStore, Manifest
+from topology.core.checkpoint.store import CheckpointStore
 from topology.core.metrics import RunReport, report_stage
 from topology.placement import shared_by_default
 from topology.recovering import next_incarnation
@@ -164,11 +164,11 @@ def load_test(
     def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
         """A run and the outcome of its check, None if it is not compared."""
         with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as at:
-            saved, resume = None, None
+            saved = None
             if loaded is not None:
                 store, resume = loaded.resume(at)
-                cadence = Cadence(checkpoint_every or None)
-                saved = Checkpoints(store, cadence, at, incarnation=next_incarnation(resume.incarnation))
+                cadence, incarnation = Cadence(checkpoint_every or None), next_incarnation(resume.incarnation)
+                saved = Checkpoints(store, cadence, at, incarnation=incarnation, resume=resume)
                 plan = loaded.plan(pace, query_bolts, router, credits, at, query_threads=query_threads)
             else:
                 out = at if check else None
@@ -177,7 +177,7 @@ def load_test(
                 )
                 if checkpoint_every:
                     saved = Checkpoints(CheckpointStore(os.path.join(at, "checkpoints")), Cadence(checkpoint_every), at)
-            report = _executed(plan, executor, address, on_progress, saved, resume)
+            report = _executed(plan, executor, address, on_progress, saved)
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
@@ -252,18 +252,16 @@ def _executed(
     address: str | None,
     on_progress: Callable[[Any], None] | None,
     saved: Checkpoints | None,
-    resume: Manifest | None,
 ) -> RunReport:
-    """Run a plan, from a checkpoint if there is one to resume from."""
+    """Run a plan."""
     if executor == Executor.local:
         from topology.core.executors.local import run_local
 
-        before = None if resume is None or saved is None else saved.store.load(resume)
-        return run_local(plan, on_progress=on_progress, checkpoints=saved, resume=before)
+        return run_local(plan, on_progress=on_progress, checkpoints=saved)
     from topology.core.executors.ray import run_ray
 
     together = shared_by_default(plan, address)
-    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=saved, resume=resume)
+    return run_ray(plan, address=address, on_progress=on_progress, together=together, checkpoints=saved)
 
 
 def load_plan(

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
@@ -20,7 +21,7 @@ from gateway.serve.models import Message, Subscription, refer_to_rows, row_schem
 from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
-from gateway.serve.problems import CONTENT, Problem, answer, install
+from gateway.serve.problems import CONTENT, Problem, answer, failed, install
 from gateway.serve.tiles import Tiles
 from gateway.shell.suggesting import refuse_unknown
 from matching.errors import ConfigError
@@ -39,8 +40,8 @@ def make_app(
     origins: Sequence[str] = (),
     more: Sequence[APIRouter] = (),
     tiles: Tiles | None = None,
-) -> FastAPI:
-    """The app of a live stream.
+) -> ASGIApp:
+    """The app of a live stream. Messages are published without the layers of the framework.
 
     Parameters
     ----------
@@ -57,19 +58,17 @@ def make_app(
     """
     alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
     with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
-    app = assembled([*alone, *with_answers, *more], tiles)
-    app.add_middleware(message_routes.Publishing, door=door)  # Starlette runs the middleware added last first
-    app.add_middleware(AccessGate, access=door.access)
+    framework = assembled([*alone, *with_answers, *more], tiles)
+    app: ASGIApp = AccessGate(message_routes.Publishing(framework, door), door.access)
     if origins:
-        app.add_middleware(
-            CORSMiddleware,
+        app = CORSMiddleware(
+            app,
             allow_origins=list(origins),
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "If-Match", "If-None-Match", "Last-Event-ID"],
             expose_headers=["ETag", "Location", "Retry-After"],
         )
-    app.add_middleware(Hosts, names=hosts)
-    return app
+    return ServerErrorMiddleware(Hosts(app, hosts), failed)
 
 
 def assembled(routers: Iterable[APIRouter], tiles: Tiles | None = None) -> FastAPI:

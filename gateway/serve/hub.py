@@ -441,7 +441,7 @@ class Hub:
 
     def _at_hand(self, released: Released, rows: np.ndarray) -> UpdateRows | None:
         """The updates of rows whose texts are in memory; fewer if they are long, None if they are not all there."""
-        if not self._has_texts(np.unique(released.seq[rows]).tolist()):
+        if not self._has_texts(released.seq[rows].tolist()):
             return None
         return UpdateRows(released, rows, self.log.parts.look_up, tag_of=self._tag_of)
 

@@ -88,7 +88,7 @@ async def log_messages(door: Door, request: Request, delivered: bool) -> Respons
 
 
 class Publishing:
-    """ASGI middleware: publishes without the layers of the framework, which takes a message as long as the rest.
+    """ASGI middleware before the framework, whose layers take a message as long as the rest: publishes without them.
 
     A request with any other query goes through the framework, which refuses what it does not know.
     """

@@ -145,9 +145,12 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
             headers["Allow"] = ", ".join(_methods_of(request, [*app.routes, *routes]))
         return answer(Problem(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
 
-    @app.exception_handler(Exception)
-    def of_exception(_: Request, error: Exception) -> Response:
-        return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
+    app.add_exception_handler(Exception, failed)
+
+
+def failed(_: Request, error: Exception) -> Response:
+    """The answer to a request that raised an error that nobody expected."""
+    return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
 
 
 def _methods_of(request: Request, routes: Sequence[BaseRoute]) -> list[str]:

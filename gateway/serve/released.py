@@ -32,6 +32,7 @@ JSON_BEGINS = b'{"id":"'
 _OWN_BYTES = 4_096
 _NAMES = sorted(RANKS, key=RANKS.__getitem__)
 _ENCODER = msgspec.json.Encoder()
+_FIRST_OF_ONE = np.zeros(1, np.int64)
 
 LookUp = Callable[[Sequence[int]], Mapping[int, MessageText]]
 TagOf = Callable[[int], str]
@@ -210,7 +211,7 @@ class UpdateRows:
         self.released, self._tag_of = released, tag_of
         texts, self.size_bytes, count = _texts_of(released.seq[rows], look_up, most_bytes)
         self.rows = rows[:count]
-        self._seqs, self._message = np.unique(released.seq[self.rows], return_inverse=True)
+        self._seqs, self._message = _distinct(released.seq[self.rows])
         self._messages = [texts[seq] for seq in self._seqs.tolist()]
         self._pieces: _Pieces | None = None
         self._events: dict[tuple[tuple[bytes, ...], bytes], EventBytes] = {}
@@ -262,7 +263,7 @@ class UpdateRows:
         if self._pieces is None:
             self._pieces = self._encoded()
         pieces = self._pieces
-        boundaries, boundary = np.unique(self.released.boundary[self.rows], return_inverse=True)
+        boundaries, boundary = _distinct(self.released.boundary[self.rows])
         tags = ["" if self._tag_of is None else tagged("", self._tag_of(each)) for each in boundaries.tolist()]
         heads = [b"%d-" % each for each in boundaries.tolist()]
         tails = [tag.encode() for tag in tags]
@@ -304,10 +305,11 @@ class UpdateRows:
 
     def _encoded(self) -> "_Pieces":
         released, rows = self.released, self.rows
-        used, who = np.unique(released.who[rows], return_inverse=True)
+        used, who = _distinct(released.who[rows])
+        names = released.names if len(used) == len(released.names) else released.names.take(pa.array(used))
         message_ids, text, lon, lat = zip(*self._messages, strict=True)
         items = [
-            *released.names.take(pa.array(used)).to_pylist(),
+            *names.to_pylist(),
             *map(_Head, message_ids, self._seqs.tolist()),
             *map(_Tail, text, lon, lat),
             *released.place[rows].tolist(),
@@ -317,10 +319,10 @@ class UpdateRows:
         data = _ENCODER.encode_lines(items)
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
         starts = np.concatenate(([0], ends[:-1] + 1))
-        names, messages, each = len(used), len(self._seqs), np.arange(len(rows))
-        starts[names : names + 2 * messages] += 1  # without what opens and closes an object
-        ends[names : names + 2 * messages] -= 1
-        head, last = names + self._message, names + 2 * messages
+        first, messages, each = len(used), len(self._seqs), np.arange(len(rows))
+        starts[first : first + 2 * messages] += 1  # without what opens and closes an object
+        ends[first : first + 2 * messages] -= 1
+        head, last = first + self._message, first + 2 * messages
         numbers = last + each, last + len(rows) + each, last + 2 * len(rows) + each
         return _Pieces(data, starts, ends, who, head, head + messages, *numbers)
 
@@ -368,17 +370,22 @@ class _Tail(msgspec.Struct, gc=False):
     lat: float
 
 
+def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct values, ascending, and which of them each is; of one value, as in most small batches, in no time."""
+    return (values, _FIRST_OF_ONE) if len(values) == 1 else np.unique(values, return_inverse=True)
+
+
 def _texts_of(seqs: np.ndarray, look_up: LookUp, most_bytes: int | None) -> tuple[Mapping[int, MessageText], int, int]:
     """Texts of the messages of the first updates, the size of these, about, and their number."""
     texts: dict[int, MessageText] = {}
     taken, size_bytes, step = 0, 0, len(seqs) if most_bytes is None else _FIRST
     while taken < len(seqs) and (most_bytes is None or size_bytes < most_bytes):
-        some, counts = np.unique(seqs[taken : taken + step], return_counts=True)
+        some, message = _distinct(seqs[taken : taken + step])
         found = look_up(some.tolist())
         texts.update(found)
-        lengths = [len(found[seq].text) for seq in some.tolist()]
-        taken += int(counts.sum())
-        size_bytes += _OWN * int(counts.sum()) + int(counts @ lengths)
+        lengths = np.array([len(found[seq].text) for seq in some.tolist()])
+        taken += len(message)
+        size_bytes += _OWN * len(message) + int(lengths[message].sum())
         step = 0 if most_bytes is None else max(1, (most_bytes - size_bytes) * taken // size_bytes)
     return texts, size_bytes, taken
 

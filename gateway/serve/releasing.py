@@ -139,16 +139,17 @@ class Releaser:
         return published.incarnation < self._incarnation
 
     def _collect(self, published: PublishedUpdates) -> None:
-        rows = np.flatnonzero(published.as_of > self.released)
-        if not rows.shape[0]:
+        as_of = published.as_of
+        is_new = as_of > self.released
+        if not is_new.any():
             return
-        boundary = boundaries_of(self._ends, published.as_of[rows])
-        columns = (published.who, _RANK_OF_CODE[published.change], published.seq, published.as_of, published.score)
+        ranks, boundary = _RANK_OF_CODE[published.change], boundaries_of(self._ends, as_of)
         offsets, data = (
             pa.py_buffer(each) for each in (published.names.offsets.astype(np.int32), published.names.data)
         )
         names = pa.StringArray.from_buffers(len(published.names.offsets) - 1, offsets, data)  # two may be the same
-        self._pending.append(Columns._make((names, *(column[rows] for column in columns), boundary)))
+        found = Columns(names, published.who, ranks, published.seq, as_of, published.score, boundary)
+        self._pending.append(found if is_new.all() else found.where(is_new))
 
     def _release(self) -> None:
         through = min(self._through, self._durable())

@@ -106,7 +106,7 @@ class UpdateLog:
                 self._before.append(self.updates)
                 self.size_bytes += one.size_bytes
                 self.updates += count
-                self.head = Position(last, count_of(one, last))
+                self.head = Position(last, int(one.place[-1]) + 1)
             if through > self.head.boundary:
                 self.head = Position(through, 0)
 

@@ -7,7 +7,7 @@ a text with a rare entity, a long run of marks, or a character that changes with
 
 import secrets
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,9 +139,9 @@ class Cutter:
             self._table = TokenTable.empty()
             self.emptied += 1
         data, offsets = joined(texts)
-        longest = int(np.diff(offsets).max(initial=0))
-        code_points, kinds = np.empty(LONGEST * longest, np.int32), np.empty(LONGEST * longest, np.uint8)
-        plain, pieces = np.empty(longest, np.uint8), np.empty(LONGEST * longest + 1, np.int32)
+        most = longest(offsets)
+        code_points, kinds = np.empty(LONGEST * most, np.int32), np.empty(LONGEST * most, np.uint8)
+        plain, pieces = np.empty(most, np.uint8), np.empty(LONGEST * most + 1, np.int32)
         ends, unsure = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.bool_)
         tokens, wanted = np.empty(data.shape[0] + 64, np.int32), np.zeros(self._characters.filled.shape[0], np.bool_)
         row = 0
@@ -179,9 +179,13 @@ class Cutter:
 def joined(texts: Sequence[str]) -> tuple[np.ndarray, Int64]:
     """UTF-8 of texts, one after the other, and where each begins: uint8[n], int64[texts + 1]."""
     encoded = [text.encode() for text in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum(list(map(len, encoded)), out=offsets[1:])
+    offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
     return np.frombuffer(bytearray().join(encoded), np.uint8), offsets
+
+
+def longest(offsets: Int64) -> int:
+    """The largest length between offsets, 0 of none; `np.diff` takes ten times as long over one."""
+    return int((offsets[1:] - offsets[:-1]).max(initial=0))
 
 
 @njit(cache=True, nogil=True)

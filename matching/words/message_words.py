@@ -14,7 +14,7 @@ from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
 from matching.text import TermColumns, Vocabulary
-from matching.words.cutting import Cut, Cutter
+from matching.words.cutting import Cut, Cutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
 #: Terms of a text up to which insertion is faster than sorting.
@@ -83,6 +83,8 @@ class MessageWords:
         """Distinct terms of texts that have no id and are no stop terms, in order of first appearance."""
         self._follow()
         unknown = cut.tokens[self._id_of[cut.tokens] == _UNKNOWN]
+        if not unknown.shape[0]:
+            return []
         numbers, first = np.unique(unknown, return_index=True)
         return [self._names[number] for number in numbers[np.argsort(first)].tolist()]
 
@@ -175,7 +177,7 @@ def weigh(words: MessageTerms, idf: Float64) -> TermColumns:
     texts, most = words.offsets.shape[0] - 1, words.ids.shape[0]
     terms, counts, weights = np.empty(most, TERM), np.empty(most, np.int32), np.empty(most, WEIGHT)
     columns = TermColumns(np.zeros(texts + 1, np.int64), terms, counts, weights, words.unknown, words.stopped)
-    scratch = np.empty(int(np.diff(words.offsets).max(initial=0)), TERM)
+    scratch = np.empty(longest(words.offsets), TERM)
     _weigh(words, idf, scratch, columns)
     known = columns.offsets[-1]
     return columns._replace(terms=terms[:known], counts=counts[:known], weights=weights[:known])

@@ -14,7 +14,6 @@ from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.topk.results import ResultBuffers
 from tests.support.stories import product
-from topology.core.api.component import joined_pieces
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
@@ -28,13 +27,18 @@ COPIED = (
 )  # fmt: skip
 
 
+def arrays_of(pieces):
+    """The arrays of all pieces of a snapshot, by name."""
+    return {name: values for piece in pieces.values() for name, values in piece.arrays().items()}
+
+
 def snapshots(monkeypatch, folder, window="count:60", seed=None):
     """Snapshots of all tasks of a run, of each batch: the pieces, and a copy of their arrays made at the barrier."""
     taken = []
     write = Writer.write
 
     def noted(writer, copied):
-        arrays = {name: values.copy() for name, values in joined_pieces(copied.pieces).items()}
+        arrays = {name: values.copy() for name, values in arrays_of(copied.pieces).items()}
         taken.append((f"{copied.state.component}:{copied.state.task} {copied.epoch}", copied.pieces, arrays))
         write(writer, copied)
 
@@ -51,7 +55,7 @@ def changed(taken):
     """Arrays that are others at the end of the run than they were at the barrier."""
     found = []
     for task, pieces, arrays in taken:
-        now = joined_pieces(pieces)
+        now = arrays_of(pieces)
         assert now.keys() == arrays.keys()
         found += [f"{task} {name}" for name in now if now[name].tobytes() != arrays[name].tobytes()]
     return found

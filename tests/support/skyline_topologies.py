@@ -27,7 +27,7 @@ from matching.naive_rows import Extras, tally
 from matching.window import Boundary
 from tests.support.skyline_worlds import SPACE, Recipe, make_world
 from tests.support.worlds import SPACE as EARTH
-from tests.support.worlds import Collector, WorldChanges
+from tests.support.worlds import Collector, WorldChanges, has_changes
 from topology.core.api.component import Context, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.wiring import wire
@@ -112,7 +112,7 @@ class SkylineMessages(Spout):
     """The clock spout of such a world."""
 
     def __init__(self, world: SkylineWorld):
-        self.turns = [(turn.boundary, turn.messages, turn.ended) for turn in world.turns]
+        self.turns = [(turn.boundary, turn.messages, turn.ended, has_changes(turn.changes)) for turn in world.turns]
 
     def open(self, context: Context) -> None:
         self.context = context
@@ -120,11 +120,10 @@ class SkylineMessages(Spout):
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.turns):
             return None
-        boundary, messages, ended = self.turns[number]
+        boundary, messages, ended, changed = self.turns[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
-        batch = StreamBatch(boundary, messages, names, ended, self.context.now())
-        emit_batch(self.context, batch)
-        return Tick(number, boundary.first_seq, boundary.last_seq)
+        batch = StreamBatch(boundary, messages, names, ended, self.context.now(), changed)
+        return emit_batch(self.context, batch)
 
 
 def router_of(

@@ -232,11 +232,16 @@ def _subscriptions(rng, recipe: Recipe, number, at) -> SubscriptionTable:
     )  # fmt: skip
 
 
+def has_changes(changes: ChangeList) -> bool:
+    """Whether a change list has any."""
+    return bool(len(changes.added) or changes.removed.number.shape[0])
+
+
 class WorldMessages(Spout):
     """The clock spout of a world."""
 
     def __init__(self, world: World):
-        self.batches = [(boundary, messages) for boundary, messages, _ in world.batches]
+        self.batches = [(boundary, messages, has_changes(changes)) for boundary, messages, changes in world.batches]
 
     def open(self, context: Context) -> None:
         self.context = context
@@ -244,11 +249,10 @@ class WorldMessages(Spout):
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
         if number == len(self.batches):
             return None
-        boundary, messages = self.batches[number]
+        boundary, messages, changed = self.batches[number]
         names = Names.of([f"m{seq}" for seq in range(boundary.first_seq, boundary.last_seq + 1)])
-        batch = StreamBatch(boundary, messages, names, published_s=self.context.now())
-        emit_batch(self.context, batch)
-        return Tick(number, boundary.first_seq, boundary.last_seq)
+        batch = StreamBatch(boundary, messages, names, published_s=self.context.now(), has_changes=changed)
+        return emit_batch(self.context, batch)
 
 
 class WorldChanges(Spout):
@@ -261,7 +265,10 @@ class WorldChanges(Spout):
         self.context = context
 
     def next_batch(self, number: int, tick: Tick | None) -> Tick | None:
-        self.context.emit("changes", self.changes[number])
+        if tick is None or tick.has_changes:
+            self.context.emit("changes", self.changes[number])
+        else:
+            assert not has_changes(self.changes[number])
         return tick
 
     def report(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Errors of a run: which task failed and why, or which tasks wait for each other.
+"""Errors of a run: which task failed and why, which workers are lost, or which tasks wait for each other.
 
 A failure is text, so that it can cross processes.
 """
@@ -43,6 +43,19 @@ class TaskFailed(Exception):
     def __init__(self, failure: TaskFailure):
         super().__init__(failure.summary)
         self.failure = failure
+
+
+class WorkersLost(TopologyError):
+    """Workers have died, or miss heartbeats. `cause` is the same text each time the same thing happens.
+
+    `hopeless`: they could not even be created, so replacing them is of no use.
+    """
+
+    def __init__(self, workers: set[int], cause: str, message: str, hopeless: bool = False):
+        super().__init__(message)
+        self.workers = workers
+        self.cause = cause
+        self.hopeless = hopeless
 
 
 def never_acknowledged(plan: Plan, clock: TaskStatus) -> TopologyError:

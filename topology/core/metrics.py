@@ -148,7 +148,6 @@ class TaskStatus(NamedTuple):
     address: int
     ended: bool
     waits_for: str
-    failure: Any
     received: int
     sent: int
     sent_to: Int64

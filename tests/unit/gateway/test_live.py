@@ -140,7 +140,6 @@ def status(address, busy_s, tasks):
         address,
         False,
         "",
-        None,
         0,
         0,
         np.zeros(tasks, np.int64),

@@ -6,6 +6,7 @@ import socket
 from urllib.parse import quote
 
 import pytest
+from fastapi import FastAPI
 
 from gateway.serve import server
 from gateway.serve.keys import create_key
@@ -335,3 +336,26 @@ def test_health_without_a_key_names_no_host(tmp_path):
     with door_of(tmp_path / "open") as (_, door, port):
         door.sinks = lambda: [dict(sink)]
         assert call(port, "GET", "/health").json["sinks"] == [sink], "without keys everybody may see all"
+
+
+def test_message_is_published_without_the_framework_and_its_unexpected_error_is_a_problem(door, monkeypatch):
+    state, port = door
+
+    async def refuse(*_):
+        raise AssertionError("the framework was called")
+
+    monkeypatch.setattr(FastAPI, "__call__", refuse)
+    answer = call(port, "POST", "/v1/messages", ROW | {"id": "bare"})
+    assert (answer.status, answer.json["status"]) == (200, "accepted")
+    for path, error in (("/v1/messages", RuntimeError), ("/v1/updates", AssertionError)):
+        monkeypatch.setattr(state.writer, "submit", raising(RuntimeError("nobody expected it")))
+        answer = call(port, "POST", path, ROW)
+        assert (answer.status, answer.json["reason"]) == (500, "failed")
+        assert error.__name__ in answer.json["do"] and answer.headers["content-type"] == "application/problem+json"
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail

@@ -11,6 +11,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.generated import GeneratedSource, Recipe
 from tests.support.generated import GeneratedSpout, generate_messages
+from topology.core.api.component import Tick
 
 SPACE = Space(-10.0, 40.0, 10.0, 50.0)
 COUNT = Window("count", 1000)
@@ -93,7 +94,7 @@ def test_spout_generated_spout_emits_what_the_iterator_gives():
     spout = GeneratedSpout(RECIPE, COUNT, SPACE, 600, limit=1500)
     spout.open(Context())
     ticks = [spout.next_batch(number, None) for number in range(4)]
-    assert ticks == [(0, 0, 599), (1, 600, 1199), (2, 1200, 1499), None]
+    assert ticks == [Tick(0, 0, 599), Tick(1, 600, 1199), Tick(2, 1200, 1499), None]
     for payload, batch in zip(emitted, generate_messages(RECIPE, COUNT, SPACE, 600, 1500), strict=True):
         assert payload.boundary == batch.boundary
         np.testing.assert_array_equal(payload.messages.weights, batch.messages.weights)

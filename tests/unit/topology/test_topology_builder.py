@@ -9,7 +9,6 @@ import pytest
 from matching.errors import TopologyError
 from tests.support.example_topologies import AckBolt, MarkerSpout, NumberSpout, PassBolt, word_count
 from topology.core.api.builder import TopologyBuilder
-from topology.core.api.plan import TaskId
 
 
 def sound() -> TopologyBuilder:
@@ -55,7 +54,15 @@ FAULTS = {
         ["spout 'more' takes no input"],
     ),
     "two groupings": (lambda b: b.edge("pass", "words", "ack", "all"), ["declared twice (shuffle and all)"]),
-    "cycle": (lambda b: b.edge("ack", "back", "pass", "all"), ["ack", "pass", "cycle", "feedback=True"]),
+    "cycle": (
+        lambda b: (
+            b.bolt("mid", PassBolt())
+            .edge("pass", "x", "mid", "all")
+            .edge("mid", "x", "ack", "all")
+            .edge("ack", "back", "pass", "all")
+        ),
+        ["cycle", "ack -> pass", "feedback=True"],
+    ),
     "self loop": (lambda b: b.edge("ack", "again", "ack", "all"), ["ack -> ack", "feedback=True"]),
     "unreachable": (lambda b: b.bolt("idle", PassBolt()), ["bolt 'idle' cannot be reached"]),
     "island": (
@@ -140,7 +147,7 @@ def test_plan_addresses_count_spouts_first_then_bolts():
     assert [str(task) for task in plan.tasks] == [
         "numbers:0", "marker:0", "split:0", "split:1", "count:0", "count:1", "count:2", "sum:0",
     ]  # fmt: skip
-    assert plan.addresses[TaskId("count", 1)] == 5
+    assert (plan.addresses_of("count"), plan.clock_address, plan.followers) == ((4, 5, 6), 0, (1,))
     assert plan.end_targets("numbers") == (1, 2, 3)  # the following spout and the splitters
     assert plan.end_sources("split") == (0, 1)  # not the counting tasks: they answer over feedback
     assert plan.end_sources("numbers") == ()

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from matching.errors import TopologyError
@@ -167,10 +168,12 @@ class TopologyBuilder:
         faults = []
         forward = _successors(edge for edge in self._edges if not edge.feedback)
         every = _successors(self._edges)
-        cycle = _find_cycle(forward)
-        if cycle:
+        try:
+            TopologicalSorter(forward).prepare()
+        except CycleError as error:
+            cycle = " -> ".join(reversed(error.args[1]))  # of predecessors, which the successors are given as
             faults.append(
-                f"forward edges form a cycle {' -> '.join(cycle)}: no end could ever pass; "
+                f"forward edges form a cycle {cycle}: no end could ever pass; "
                 "declare the edge that answers with feedback=True"
             )
         reached = _reachable(every, [part.name for part in self._declared if part.kind == SPOUT])
@@ -227,26 +230,6 @@ def _reachable(successors: dict[str, set[str]], starts: list[str]) -> set[str]:
         reached |= fresh
         todo += fresh
     return reached
-
-
-def _find_cycle(successors: dict[str, set[str]]) -> list[str]:
-    """Names along one cycle, the first repeated at the end; empty if there is none."""
-    done: set[str] = set()
-    for start in successors:
-        path: list[str] = [start]
-        unvisited = [sorted(successors.get(start, ()))]
-        while path:
-            if not unvisited[-1]:
-                done.add(path.pop())
-                unvisited.pop()
-                continue
-            following = unvisited[-1].pop()
-            if following in path:
-                return [*path[path.index(following) :], following]
-            if following not in done:
-                path.append(following)
-                unvisited.append(sorted(successors.get(following, ())))
-    return []
 
 
 def _pickled(declared: _Declared) -> bytes:

@@ -12,20 +12,19 @@ What the executors promise, and all a component may rely on:
 - When all forward inputs of a task have ended, its `finish` is called once, and its own end is passed downstream as
   soon as `idle` is true; feedback edges may still deliver until then, and after it.
 - A run may stop behind a batch where nothing is in flight (a quiet boundary) and resume there in another process, with
-  other numbers of tasks: `restore` of the new tasks gets what `state` of the old ones returned, and nothing else.
-
-Base of all spouts and bolts.
+  other numbers of tasks: `restore` of the new tasks gets what `snapshot` of the old ones had, and nothing else.
 """
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
 
-from matching.errors import CheckpointError
+from matching.errors import CheckpointError, TopologyError
+from topology.core.api.plan import Plan, TaskId
 from topology.core.checkpoint.storage import Output
 
 
@@ -43,14 +42,14 @@ class Saved(NamedTuple):
 
     number : int    the last batch done, -1 before the first
     parts : mapping of component to named arrays of each of its tasks, in order of task
-        What `state` of each returned. There may have been more tasks of a component than there are now, or fewer.
+        What the pieces of `snapshot` of each had. There may have been more tasks of a component than now, or fewer.
     work : mapping of component to the busy time of each of its tasks since the last checkpoint, in ns
         Given where subscriptions are to be rebalanced by it; else empty.
     """
 
     number: int
     parts: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
-    work: Mapping[str, Sequence[int]] = MappingProxyType({})
+    work: Mapping[str, Sequence[int]] = {}
 
     def tasks(self, component: str) -> Sequence[Mapping[str, np.ndarray]]:
         """Named arrays of each task of a component.
@@ -96,27 +95,43 @@ class Piece(NamedTuple):
     version: int | None = None
 
 
-def joined_pieces(pieces: Mapping[str, Piece]) -> dict[str, np.ndarray]:
-    """The named arrays of all pieces of a snapshot."""
-    return {name: values for piece in pieces.values() for name, values in piece.arrays().items()}
+class Context:
+    """A task's only door to the outside; made by the executor, handed over in `open` / `prepare`.
 
+    Attributes
+    ----------
+    component, task, tasks
+        Name of the task's component, number of the task, and how many the component has.
+    log : structlog logger
+    rng : numpy.random.Generator
+    incarnation : int
+        Number of this start of the tasks: a part of every temporary file name, so that none is used twice.
+    resumes : bool
+        Whether `restore` follows `open` or `prepare`: what the snapshot has need not be made of input.
+    """
 
-class Context(Protocol):
-    """A task's only door to the outside; made by the executor, handed over in `open` / `prepare`."""
+    def __init__(self, host: Any, plan: Plan, task: TaskId, log: Any, clock: Callable[[], float], seed: int):
+        self.component = task.component
+        self.task = task.task
+        self.tasks = plan.component(task.component).tasks
+        self.log = log
+        self.incarnation: int = host.incarnation
+        self.resumes = False
+        self.rng = np.random.default_rng((seed, xxhash.xxh32_intdigest(task.component.encode()), task.task))
+        self._clock = clock
+        self._host = host  # a `topology.core.tasks.task.TaskHost`
+        self._sizes = {part.name: part.tasks for part in plan.components}
 
-    component: str
-    task: int
-    tasks: int
-    log: Any
-    rng: np.random.Generator
-    #: Number of this start of the tasks: a part of every temporary file name, so that none is used twice.
-    incarnation: int
-    #: Whether `restore` follows `open` or `prepare`: what the snapshot has need not be made of input.
-    resumes: bool
+    def rebind(self, host: Any, fresh: "Context") -> None:
+        """Forward to the host of a later incarnation, which took the component over; its own context is `fresh`."""
+        self._host = host
+        self.incarnation, self.log, self.rng = fresh.incarnation, fresh.log, fresh.rng
 
     def size_of(self, component: str) -> int:
-        """How many tasks a component of the topology has."""
-        ...
+        """How many tasks a component of the topology has; TopologyError if it has no such component."""
+        if component not in self._sizes:
+            raise TopologyError(f"no component is called {component!r}; there is {', '.join(self._sizes)}")
+        return self._sizes[component]
 
     def emit(self, stream: str, payload: Any, *, to: int | None = None, key: int | None = None) -> None:
         """Send a payload along every edge of `stream` that leaves this component.
@@ -126,7 +141,7 @@ class Context(Protocol):
         so do not write to an array after emitting it. A stream without edges is counted and dropped. Not before the
         run has begun (so not in `open`, `prepare` or `restore`), and on forward edges not after this task's end.
         """
-        ...
+        self._host.emit(stream, payload, to, key)
 
     def acknowledge(self, batch: int) -> None:
         """Report batch `batch` of the clock spout as done.
@@ -134,34 +149,37 @@ class Context(Protocol):
         Only for tasks of the plan's acknowledging components; once each of them has acknowledged, exactly once, the
         credit returns to the spout. A run in which a batch stays unacknowledged fails.
         """
-        ...
+        self._host.acknowledge(batch)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of this task (in, out and busy time are counted by the executor itself)."""
-        ...
+        counters = self._host.counters
+        counters[name] = counters.get(name, 0) + int(amount)
 
     def record_latency(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
         """Add to this task's latency histogram: each of `seconds`, `counts` times."""
-        ...
+        self._host.latency.record(seconds, counts)
 
     def now(self) -> float:
         """Seconds since the epoch by the topology's clock (a fake one in tests)."""
-        ...
+        return self._clock()
 
     def wait(self, seconds: float, came: threading.Event | None = None) -> None:
         """Wait for input, so long, or until `came` is set; it does not count as time spent working."""
-        ...
+        self._host.wait(seconds, came)
 
 
 class Tick(NamedTuple):
     """What the clock spout has just emitted, for the spouts that follow it.
 
-    `number` of the batch, and the first and last seq in it (`last_seq < first_seq` if it is empty).
+    `number` of the batch, and the first and last seq in it (`last_seq < first_seq` if it is empty). Where `has_changes`
+    is False, the following spouts have nothing for the batch and emit nothing: receivers learn that from the clock.
     """
 
     number: int
     first_seq: int
     last_seq: int
+    has_changes: bool = True
 
 
 class Component:
@@ -175,13 +193,13 @@ class Component:
         """Snapshot of what cannot be derived, at a quiet boundary: all batches are taken and their updates emitted.
 
         Arrays that `topology.core.frames` can encode, under any names. They must be copies of arrays that this task
-        keeps writing to.
+        keeps writing to. A component whose snapshot is large overrides `snapshot` instead.
         """
         return {}
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Copy, while the stream stops, what later batches write to: pieces by name, which together have what `state`
-        returns. The arrays are made of that later, on another thread.
+        """Copy, while the stream stops, what later batches write to: pieces by name, by default `state` as one. The
+        arrays are made of that later, on another thread.
 
         Parameters
         ----------
@@ -230,7 +248,8 @@ class Spout(Component, ABC):
     """A source. One spout of a topology is its clock: it cuts the stream into numbered batches.
 
     Every other spout follows the clock: it gets the tick of each batch and emits what belongs to the same span (an
-    empty payload where there is nothing, for receivers that align on batch numbers).
+    empty payload where there is nothing, for receivers that align on batch numbers, unless `Tick.has_changes` is
+    False).
     """
 
     #: Whether `next_batch` waits for future input: where tasks share a process, all others run first.

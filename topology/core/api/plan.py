@@ -5,8 +5,8 @@ A plan is made by `topology.core.api.builder.TopologyBuilder`, is the same for e
 task has an *address*, its position in `Plan.tasks`; executors number tasks by it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -89,11 +89,6 @@ class Plan:
         return tuple(TaskId(part.name, task) for part in self.components for task in range(part.tasks))
 
     @cached_property
-    def addresses(self) -> dict[TaskId, int]:
-        """Address of every task."""
-        return {task: address for address, task in enumerate(self.tasks)}
-
-    @cached_property
     def clock(self) -> Component:
         """The spout that cuts the stream into batches."""
         return next(part for part in self.components if part.clock)
@@ -101,7 +96,7 @@ class Plan:
     @cached_property
     def clock_address(self) -> int:
         """Address of the clock spout's task."""
-        return self.addresses[TaskId(self.clock.name, 0)]
+        return self.addresses_of(self.clock.name)[0]
 
     @cached_property
     def acknowledging(self) -> tuple[int, ...]:
@@ -111,9 +106,8 @@ class Plan:
     @cached_property
     def followers(self) -> tuple[int, ...]:
         """Addresses of the spouts that follow the clock."""
-        return tuple(
-            self.addresses[TaskId(part.name, 0)] for part in self.components if part.is_spout and not part.clock
-        )
+        followers = {part.name for part in self.components if part.is_spout and not part.clock}
+        return self._addresses_in(followers)
 
     def component(self, name: str) -> Component:
         """The component of that name; KeyError if there is none."""
@@ -124,14 +118,16 @@ class Plan:
 
     def addresses_of(self, name: str) -> tuple[int, ...]:
         """Addresses of all tasks of a component, in order of task."""
-        return tuple(address for address, task in enumerate(self.tasks) if task.component == name)
+        return self._addresses_in({name})
+
+    def _addresses_in(self, names: Collection[str]) -> tuple[int, ...]:
+        return tuple(address for address, task in enumerate(self.tasks) if task.component in names)
 
     def end_targets(self, name: str) -> tuple[int, ...]:
         """Addresses to which each task of a component sends its end, ascending."""
         targets = {edge.target for edge in self.edges if edge.source == name and not edge.feedback}
-        if self.component(name).clock:
-            targets |= {part.name for part in self.components if part.is_spout and not part.clock}
-        return tuple(address for address, task in enumerate(self.tasks) if task.component in targets)
+        own = self._addresses_in(targets)
+        return tuple(sorted({*own, *self.followers})) if self.component(name).clock else own
 
     def end_sources(self, name: str) -> tuple[int, ...]:
         """Addresses whose end each task of a component awaits, ascending; empty for feedback-only bolts."""
@@ -139,7 +135,7 @@ class Plan:
         sources = {edge.source for edge in self.edges if edge.target == name and not edge.feedback}
         if part.is_spout and not part.clock:
             sources = {self.clock.name}
-        return tuple(address for address, task in enumerate(self.tasks) if task.component in sources)
+        return self._addresses_in(sources)
 
     @cached_property
     def saved_addresses(self) -> tuple[int, ...]:
@@ -166,16 +162,7 @@ class Plan:
                 }
                 for part in self.components
             ],
-            "edges": [
-                {
-                    "source": edge.source,
-                    "stream": edge.stream,
-                    "target": edge.target,
-                    "grouping": edge.grouping,
-                    "feedback": edge.feedback,
-                }
-                for edge in self.edges
-            ],
+            "edges": [asdict(edge) for edge in self.edges],
         }
 
     def render(self) -> str:

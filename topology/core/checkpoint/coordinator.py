@@ -32,6 +32,8 @@ class Checkpoints(NamedTuple):
         Number of this start of the tasks: larger each time.
     restarts : int
         Recoveries from the same failure, at most, without a checkpoint in between.
+    resume : Manifest, optional
+        The checkpoint to resume from.
     """
 
     store: CheckpointStore
@@ -40,6 +42,7 @@ class Checkpoints(NamedTuple):
     facts: Callable[[], Mapping[str, Any]] = dict
     incarnation: int = 0
     restarts: int = 5
+    resume: Manifest | None = None
 
 
 class CheckpointCoordinator:
@@ -64,12 +67,8 @@ class CheckpointCoordinator:
     def __init__(self, settings: Checkpoints, addresses: Collection[int]):
         self._settings = settings
         self._addresses = frozenset(addresses)
-        self._parts: dict[int, dict[int, Written]] = {}
-        self._unnamed: list[tuple[int, int, Output]] = []  # with epoch and address
-        self.incarnation = settings.incarnation
-        self.committed = -1
-        self.number = -1
         self.figures: list[dict[str, Any]] = []
+        self.go_back(settings.resume, settings.incarnation)
 
     def take(self, written: Iterable[Written]) -> list[int]:
         """Take written snapshots; returns the epochs that are now committed or abandoned.
@@ -96,11 +95,11 @@ class CheckpointCoordinator:
         """Publish all files of a run that has ended without error, those of first tasks last. Raises DeliveryError."""
         self._name([*self._take_unnamed(), *outputs])
 
-    def go_back(self, manifest: Manifest | None, incarnation: int | None = None) -> None:
+    def go_back(self, manifest: Manifest | None, incarnation: int) -> None:
         """Go back to a checkpoint: drop the outputs since, and publish those that it covers."""
-        self.incarnation = self.incarnation if incarnation is None else incarnation
-        self._parts = {}
-        self._unnamed = []
+        self.incarnation = incarnation
+        self._parts: dict[int, dict[int, Written]] = {}
+        self._unnamed: list[tuple[int, int, Output]] = []  # with epoch and address
         self.committed, self.number = (-1, -1) if manifest is None else (manifest.epoch, manifest.number)
         if manifest is not None:
             complete(self._settings.root, manifest)

@@ -123,34 +123,29 @@ class CheckpointStore:
             self._disk = open_disk(self.folder)
         return self._disk
 
-    def write_task(self, state: TaskState, epoch: int, incarnation: int) -> SavedFile:
-        """Write one task's state, wholly or not at all.
+    def write_task(
+        self, state: TaskState, epoch: int, incarnation: int, pieces: tuple[SavedPiece, ...] = ()
+    ) -> SavedFile:
+        """Write the arrays of one task that have no file of their own. Raises as `write_piece`."""
+        own = self.write_piece("", state, epoch, incarnation)
+        return SavedFile(*state[:3], own.name, own.size_bytes, own.checksum, pieces)
+
+    def write_piece(self, piece: str, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
+        """Write a piece of one task's state as a frame, wholly or not at all.
 
         Raises
         ------
         CheckpointError
             If it cannot be written, or a frame cannot hold it.
         """
-        name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{incarnation}.frame"
-        return SavedFile(state.component, state.task, state.tasks, name, *self._write_frame(name, state))
+        middle = f"{state.component}-{state.task}" + (f".{piece}" if piece else "")
+        name, parts = f"epoch-{epoch:06d}.{middle}.{incarnation}.frame", pack_parts(state)
+        self._write(name, parts)
+        return SavedPiece(name, state.number, sum(map(len, parts)), _checksum_in(parts))
 
-    def write_piece(self, piece: str, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
-        """Write a piece of one task's state, which is named like a file. Raises as `write_task`."""
-        name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{piece}.{incarnation}.frame"
-        return SavedPiece(name, state.number, *self._write_frame(name, state))
-
-    def copy_piece(self, piece: str, saved: SavedPiece, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
-        """Write the file of a piece a second time, under the name that `write_piece` gives it; `state` names the task.
-
-        Raises
-        ------
-        CheckpointError
-            If the file is damaged, or as `write_task`. O(bytes); nothing is copied in memory from a local disk.
-        """
-        self._read_frame(state, saved.name, saved.checksum, saved.number)
-        name = f"epoch-{epoch:06d}.{state.component}-{state.task}.{piece}.{incarnation}.frame"
-        self._write(name, [self._read(saved.name)])
-        return saved._replace(name=name)
+    def read_piece(self, saved: SavedPiece, state: TaskState) -> TaskState:
+        """The piece of a file of the same task as `state`. Raises CheckpointError if it is damaged. O(bytes)."""
+        return self._read_frame(state, saved.name, saved.checksum, saved.number)
 
     def is_saved(self, saved: SavedPiece, state: TaskState) -> bool:
         """Whether the file of a piece is there, undamaged, and has the arrays of this state of the same task. O(bytes).
@@ -161,7 +156,7 @@ class CheckpointStore:
         if saved.size_bytes != sum(map(len, parts)) or saved.checksum != _checksum_in(parts):
             return False
         try:
-            self._read_frame(state, saved.name, saved.checksum, saved.number)
+            self.read_piece(saved, state)
         except CheckpointError:
             return False
         return True
@@ -169,12 +164,6 @@ class CheckpointStore:
     def has(self, name: str) -> bool:
         """Whether a file is there. Raises CheckpointError if the folder cannot be read."""
         return name in self._names()
-
-    def _write_frame(self, name: str, state: TaskState) -> tuple[int, str]:
-        """Returns size in bytes and checksum."""
-        parts = pack_parts(state)
-        self._write(name, parts)
-        return sum(map(len, parts)), _checksum_in(parts)
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest, which makes a checkpoint of what the tasks have written; in an object store it and its

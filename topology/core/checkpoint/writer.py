@@ -105,6 +105,11 @@ class Writer:
         else:
             self._threads.submit(self._write, copied)
 
+    @property
+    def has_written(self) -> bool:
+        """Whether `fetch` has an outcome."""
+        return bool(self._done)
+
     def fetch(self) -> list[Written]:
         """Outcomes since the last call."""
         done = []
@@ -161,10 +166,10 @@ class Writer:
         turn = _Turn(self._store, self._incarnation, copied, done[-KEPT:])
         for name, (make, version) in copied.pieces.items():
             made |= make() if version is None else turn.save(name, version, make)
-        file = self._store.write_task(state._replace(arrays=made), copied.epoch, self._incarnation)
-        done.append(_Epoch(copied.epoch, turn.pieces))
         pieces = tuple(piece for _, piece in turn.pieces.values())
-        return file._replace(pieces=pieces), turn.written_bytes + file.size_bytes
+        file = self._store.write_task(state._replace(arrays=made), copied.epoch, self._incarnation, pieces)
+        done.append(_Epoch(copied.epoch, turn.pieces))
+        return file, turn.written_bytes + file.size_bytes
 
     def _of_earlier(self, state: TaskState) -> list[_Epoch]:
         """The pieces of the same task in the checkpoints that are kept."""
@@ -199,10 +204,7 @@ class _Turn:
             of_piece = of_piece._replace(arrays=made)
             self.recognise(name, version, made)
         piece = self._file_of(name, version)
-        if piece is None:
-            piece = self._store.write_piece(name, of_piece, self._epoch, self._incarnation)
-            self.written_bytes += piece.size_bytes
-        self.pieces[name] = version, piece
+        self.pieces[name] = version, piece or self._written(name, of_piece)
         return {}
 
     def _file_of(self, name: str, version: int) -> SavedPiece | None:
@@ -241,9 +243,12 @@ class _Turn:
         before = older[0] if older else None
         if newest is None or (before is not None and before.name != newest.name):
             return before
-        copy = self._store.copy_piece(name, newest, self._state, self._epoch, self._incarnation)
-        self.written_bytes += copy.size_bytes
-        return copy
+        return self._written(name, self._store.read_piece(newest, self._state))
+
+    def _written(self, name: str, state: TaskState) -> SavedPiece:
+        piece = self._store.write_piece(name, state, self._epoch, self._incarnation)
+        self.written_bytes += piece.size_bytes
+        return piece
 
 
 def _name_of(piece: SavedPiece) -> str:

@@ -193,11 +193,10 @@ class WorkerActor:
         """See `Worker.status`."""
         self._transport.reap()
         status = self._worker.status()
-        tasks = status.tasks
-        self._say_failure([one.failure for one, _ in tasks])
-        if self._transport.failure is not None and all(status.failure is None for status, _ in tasks):
-            tasks[0] = tasks[0][0]._replace(failure=self._transport.failure), tasks[0][1]
-        return status
+        if status.failure is not None and not self._failed:
+            self._failed = True
+            self._say("error", "failed", summary=status.failure.summary, trace=status.failure.trace)
+        return status._replace(failure=status.failure or self._transport.failure)
 
     def _log_of(self, task: str) -> LogBuffer:
         log = self._log
@@ -207,12 +206,6 @@ class WorkerActor:
         """A line about the whole worker in the node's log folder, and not to the driver, which knows."""
         if self._log is not None:
             self._log.write(self._label, LogEvent(level, event, values))
-
-    def _say_failure(self, failures: Sequence[TaskFailure | None]) -> None:
-        first = next((one for one in failures if one is not None), None)
-        if first is not None and not self._failed:
-            self._failed = True
-            self._say("error", "failed", summary=first.summary, trace=first.trace)
 
     def _current(self, incarnation: int) -> bool:
         return incarnation == self._worker.incarnation >= self._fence

@@ -13,23 +13,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from matching.errors import TopologyError
-
 #: Between two calls of one actor.
 _BEAT_S = 0.5
-
-
-class WorkersLost(TopologyError):
-    """Workers have died, or miss heartbeats. `cause` is the same text each time the same thing happens.
-
-    `hopeless`: they could not even be created, so replacing them is of no use.
-    """
-
-    def __init__(self, workers: set[int], cause: str, message: str, hopeless: bool = False):
-        super().__init__(message)
-        self.workers = workers
-        self.cause = cause
-        self.hopeless = hopeless
 
 
 class Heartbeat:

@@ -3,18 +3,18 @@
 One `Worker` (`topology.core.tasks.worker`) has all tasks; it publishes a batch and delivers all that comes of it,
 without a seed in the order sent, with one in any order that the links allow (`topology.core.tasks.mailbox`). A run may
 also be paused behind a batch, and continued by another. Everything the executors promise is in
-`topology.core.api.component`; what they share of the driver is in `topology.core.executors.driver`.
+`topology.core.api.component`, and the run itself in `topology.core.executors.driver`.
 """
 
-import contextlib
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from matching.errors import CheckpointError, TopologyError
+from matching.errors import TopologyError
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
@@ -22,15 +22,17 @@ from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.storage import ScratchDisk
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.clock import Clock, SystemClock
-from topology.core.executors.driver import Driver
-from topology.core.executors.logs import DirectLog, show_closed
-from topology.core.failures import ComponentFailed, not_quiet
-from topology.core.metrics import RunReport, Snapshot, report_stage, report_warmed
+from topology.core.executors.driver import Answer, Driver, Workers
+from topology.core.executors.logs import DirectLog
+from topology.core.failures import ComponentFailed
+from topology.core.metrics import RunReport, Snapshot
 from topology.core.tasks.links import OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
 from topology.core.tasks.worker import Worker
 
 _PROGRESS_EVERY_S = 0.25
+#: In the report.
+LOCAL = "local"
 
 
 def run_local(
@@ -87,10 +89,10 @@ def run_local(
         If a component fails (its exception is the `__cause__`), if nothing can be delivered although tasks have not
         ended (naming who waits for what), or if a batch is never acknowledged. All components are closed first.
     """
-    clock = clock or SystemClock()
-    return _LocalRun(
-        plan, seed, clock, on_progress, stop, resume, checkpoints, on_step, watch, on_opened, work_ns
-    ).run()
+    workers = LocalWorkers(plan, seed, clock or SystemClock(), on_step, watch, work_ns)
+    request = OpenRequest(saved=resume, write_behind=seed is None)
+    with workers.naming_causes():
+        return Driver(LOCAL, plan, on_progress, stop, checkpoints, on_opened, request).run(workers)
 
 
 def pause_local(
@@ -143,86 +145,30 @@ def save_local(
     if after < first - 1:
         raise TopologyError(f"pause behind batch {after}: batch {first - 1} is done already; choose a later one")
     checkpoints = Checkpoints(store, Cadence(), store.folder)
-    run = _LocalRun(plan, seed, clock or SystemClock(), resume=resume, checkpoints=checkpoints, pause_behind=after)
-    run.pause(after)
+    workers = LocalWorkers(plan, seed, clock or SystemClock())
+    request = OpenRequest(saved=resume, write_behind=False, pause_behind=after)
+    with workers.naming_causes():
+        Driver(LOCAL, plan, checkpoints=checkpoints, request=request).pause(workers)
 
 
-class _OneWorker:
-    """The worker that has all tasks, its transport, and the calls that wait for it."""
-
-    worker: Worker
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
-        self._again = False  # the worker has more to do than it did in its last call
-
-    @property
-    def idle(self) -> bool:
-        """Whether no call waits, and the worker can do nothing by itself."""
-        return not self._waiting and not self._again
-
-    def advance(self) -> None:
-        """Make one of the calls that wait; if none does, let the clock spout publish."""
-        if self._waiting:
-            method, arguments = self._waiting.popleft()
-            getattr(self.worker, method)(*arguments)
-        elif self._again:
-            self._again = False
-            self.worker.start()
-
-    # -- the transport
-
-    def send(self, bundles: dict[int, list[Parcel]]) -> None:
-        raise AssertionError("there is no other worker")
-
-    def again(self) -> None:
-        self._again = True
-
-    # -- the driver's calls
-
-    def call(self, method: str, *arguments: Any) -> list[Any]:
-        return [getattr(self.worker, method)(*arguments)]
-
-    def call_tasks(self, method: str, *arguments: Any) -> list[tuple[int, Any]]:
-        return list(enumerate(self.call(method, *arguments)[0]))
-
-    def tell(self, address: int, method: str, *arguments: Any) -> None:
-        put = self._waiting.appendleft if method == "stop" else self._waiting.append  # before the next batch
-        put((method, arguments))
-
-
-class _LocalRun(Driver):
-    """A run of one worker in this thread."""
-
-    executor = "local"
+class LocalWorkers(Workers):
+    """One worker that has all tasks, in this thread, with the calls that wait for it, and its transport."""
 
     def __init__(
         self,
         plan: Plan,
         seed: int | None,
         clock: Clock,
-        on_progress: Callable[[Snapshot], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-        resume: Saved | None = None,
-        checkpoints: Checkpoints | None = None,
         on_step: Callable[[int], None] | None = None,
         watch: Callable[[Sequence[Parcel]], None] | None = None,
-        on_opened: Callable[[], None] = lambda: None,
         work_ns: Callable[[], int] = time.perf_counter_ns,
-        pause_behind: int | None = None,
     ):
-        super().__init__(plan, on_progress, stop, checkpoints, on_opened)
-        incarnation = 0 if checkpoints is None else checkpoints.incarnation
-        self._request = OpenRequest(
-            incarnation, saved=resume, write_behind=seed is None and pause_behind is None, pause_behind=pause_behind
-        )
-        self._addresses = tuple(range(len(plan.tasks)))
-        self._workers = self._here = _OneWorker()
-        self._worker = self._here.worker = Worker(
+        super().__init__(plan, (tuple(range(len(plan.tasks))),))
+        self._worker = Worker(
             plan,
-            (self._addresses,),
+            self._placement,
             0,
-            self._here,
+            self,
             clock.now,
             seed or 0,
             timer=time.monotonic if isinstance(clock, SystemClock) else clock.now,
@@ -232,80 +178,63 @@ class _LocalRun(Driver):
             most_batches=1,  # `stop` is called before each batch
             work_ns=work_ns,
         )
-        self._reported_s = 0.0
+        self._waiting: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self._again = False  # the worker has more to do than it did in its last call
+        self._next_s = 0.0  # when the next statuses are due
 
-    def run(self) -> RunReport:
-        with self._closing_on_failure():
-            self._start()
-            self._on_opened()
-            self._startup_s = time.perf_counter() - self._started_s
-            self._started_s = self._reported_s = time.perf_counter()
-            elapsed_s = self._drive() - self._started_s
-            figures, outputs = self._collect()
-            self._close()
-            self._report_progress(self._in_order(), elapsed_s)
-            return self._report(figures, outputs, elapsed_s)
-
-    def pause(self, after: int) -> None:
-        assert self._coordinator is not None
-        with self._closing_on_failure():
-            self._start()
-            while not self._advance():
-                pass
-            clock = self._statuses[self._plan.clock_address]
-            if clock.ended:
-                raise TopologyError(
-                    f"the stream of {self._plan.name!r} ended behind batch {self._worker.last_batch}, so it "
-                    f"cannot be paused behind batch {after}; choose an earlier one"
-                )
-            if not self._coordinator.figures or clock.acknowledged < clock.published:
-                raise not_quiet(self._plan, after, self._in_order())
-            if "failed" in self._coordinator.figures[-1]:
-                raise CheckpointError(self._coordinator.figures[-1]["failed"])
-            self._close()
-
-    def _start(self) -> None:
-        """Warm up, open and restore all components, and let the clock begin."""
-        report_stage(self._on_progress, "the kernels")
-        if self._plan.warm_up is not None:
-            for warmed in self._plan.warm_up() or ():
-                report_warmed(self._on_progress, warmed)
-            self._warm_up_s = time.perf_counter() - self._started_s
-        report_stage(self._on_progress, "the subscriptions")
-        self._open(self._request)
-        self._here.again()
-
-    def _advance(self) -> bool:
-        here = self._here
-        here.advance()
-        self._raise_failure()
-        self._commit(self._worker.written(wait=False))
-        now = time.perf_counter()
-        if not here.idle and now - self._reported_s < _PROGRESS_EVERY_S:
-            return False
-        self._take(self._addresses, self._worker.status())
-        if here.idle and self._statuses[self._plan.clock_address].writing:
-            self._commit(self._worker.written())
-        if not here.idle:
-            self._reported_s = now
-            self._report_progress(self._in_order(), now - self._started_s)
-        self._quiet_since = now
-        return here.idle
-
-    def _raise_failure(self) -> None:
-        if self._worker.failed is not None:
-            raise self._worker.failed.failure.error()
-
-    @contextlib.contextmanager
-    def _closing_on_failure(self) -> Iterator[None]:
-        """Close everything after a failure, and raise that one; a failure in close is only logged."""
+    @contextmanager
+    def naming_causes(self) -> Iterator[None]:
+        """A block whose failures of components have the component's exception as their `__cause__`."""
         try:
             yield
-        except BaseException as error:
+        except ComponentFailed as error:
             failed = self._worker.failed
-            for address, (failure, events) in self._workers.call_tasks("close"):
-                show_closed(self._log, str(self._plan.tasks[address]), failure, events)
-            if isinstance(error, ComponentFailed) and failed is not None:
-                error.last_batch = self._worker.last_batch
-                raise error from failed.__cause__
-            raise
+            raise error from (None if failed is None else failed.__cause__)
+
+    # -- the transport
+
+    def send(self, bundles: dict[int, list[Parcel]]) -> None:
+        raise AssertionError("there is no other worker")
+
+    def again(self) -> None:
+        self._again = True
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting) or self._again
+
+    def warm_up(self, on_progress: Callable[[Any], None]) -> float:
+        if self._plan.warm_up is None:
+            return 0.0
+        began = time.perf_counter()
+        for warmed in self._plan.warm_up() or ():
+            on_progress(warmed)
+        return time.perf_counter() - began
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        return [getattr(self._worker, method)(*arguments)]
+
+    def tell(self, address: int, method: str, *arguments: Any) -> None:
+        put = self._waiting.appendleft if method == "stop" else self._waiting.append  # before the next batch
+        put((method, arguments))
+
+    def statuses(self, pause_s: float) -> tuple[list[Answer], TopologyError | None]:
+        """Make one of the calls that wait; if none does, let the clock spout publish. The status is due about four
+        times a second, once nothing is left to do, and when there is something to tell."""
+        if self._waiting:
+            method, arguments = self._waiting.popleft()
+            getattr(self._worker, method)(*arguments)
+        elif self._again:
+            self._again = False
+            self._worker.start()
+        else:
+            self._worker.drain()
+        now_s = time.perf_counter()
+        if self.busy and now_s < self._next_s and not self._worker.has_news:
+            return [], None
+        self._next_s = now_s + _PROGRESS_EVERY_S
+        return [Answer(self._placement[0], now_s, self._worker.status())], None
+
+    def end(self, closing: bool) -> None:
+        if closing:
+            self._show_closed(0, self._worker.close())

@@ -1,6 +1,5 @@
 """What goes between tasks and their worker: parcels, and the request to open."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from topology.core.api.component import Saved
@@ -31,23 +30,20 @@ class Parcel(NamedTuple):
 
 
 class OpenRequest(NamedTuple):
-    """How a worker opens its tasks: in which incarnation of the run, and from which checkpoint.
+    """How a worker opens its tasks: in which incarnation of the run, and in which state.
 
-    `store` None: without checkpoints. `manifest` None: from `saved`, or if that is None too from the start of the
-    stream. `epoch`: that of the next checkpoint. `work`: as in `Saved.work`; None: no rebalancing. `store_bytes`: size
-    of the object store between workers. `write_behind`: whether a thread writes snapshots while the stream continues.
-    `pause_behind`: the clock publishes nothing behind this batch, not even the end. `kept`: the checkpoints that are
-    kept, whose files may be named again.
+    `store` None: without checkpoints. `saved` None: from the start of the stream. `epoch`: that of the next checkpoint.
+    `store_bytes`: size of the object store between workers. `write_behind`: whether a thread writes snapshots while the
+    stream continues. `pause_behind`: the clock publishes nothing behind this batch, not even the end. `kept`: the
+    checkpoints that are kept, whose files may be named again.
     """
 
     incarnation: int = 0
     store: CheckpointStore | None = None
     cadence: Cadence = Cadence()
     epoch: int = 0
-    manifest: Manifest | None = None
-    work: Mapping[str, Sequence[int]] | None = None
-    store_bytes: int | None = None
     saved: Saved | None = None
+    store_bytes: int | None = None
     write_behind: bool = True
     pause_behind: int | None = None
     kept: tuple[Manifest, ...] = ()

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from matching.errors import EngineError, TopologyError
-from topology.core.api.component import Bolt, Delivery, Piece, Saved, Spout, Tick
+from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
@@ -34,7 +34,6 @@ from topology.core.failures import TaskFailed, TaskFailure
 from topology.core.metrics import LatencyHistogram, TaskStatus
 from topology.core.payload import seal
 from topology.core.tasks.backpressure import Credits
-from topology.core.tasks.context import TaskContext
 from topology.core.tasks.links import (
     ACKNOWLEDGE,
     BARRIER,
@@ -108,7 +107,7 @@ class TaskHost:
         self._timer = timer
         self._aligner = BarrierAligner(plan.end_sources(self.id.component))
         self._component: Any = None
-        self._context = TaskContext(self, plan, self.id, log, clock, seed)
+        self._context = Context(self, plan, self.id, log, clock, seed)
         self._router = OutputRouter(plan, self.id)
         self._pending_ends = set(plan.end_sources(self.id.component))
         self.fed = bool(self._pending_ends) or self.spec.clock
@@ -309,7 +308,6 @@ class TaskHost:
             address=self.address,
             ended=self.ended,
             waits_for=self._waits_for(),
-            failure=self.failure,
             received=self._received,
             sent=sum(self._sent_to),
             sent_to=np.array(self._sent_to, np.int64),

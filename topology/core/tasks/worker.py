@@ -39,11 +39,11 @@ Placement = tuple[tuple[int, ...], ...]
 
 
 class WorkerStatus(NamedTuple):
-    """Status of each task, what each has logged since the last call, and snapshots written since then."""
+    """Status of each task, what each has logged since the last call, snapshots written since then, and a failure."""
 
-    incarnation: int
     tasks: list[tuple[TaskStatus, list[LogEvent]]]
     written: list[Written]
+    failure: TaskFailure | None
 
 
 class Transport(Protocol):
@@ -115,7 +115,7 @@ class Worker:
     Attributes
     ----------
     failed : TaskFailed or None
-        The first failure of a component since `open`.
+        The first failure of a component since `open`; one that is not another's consequence replaces one that is.
 
     No method raises what a component raised: its host keeps the failure, later parcels to it are dropped, the clock
     spout publishes nothing more here, and `status` reports it.
@@ -193,8 +193,6 @@ class Worker:
         self._clock = self._hosts.get(self._plan.clock_address)
         self.incarnation = request.incarnation
         saved = request.saved
-        if request.store is not None and request.manifest is not None:
-            saved = request.store.load(request.manifest)._replace(work=request.work or {})
         for address, host in self._hosts.items():
             self._guarded(self._open_host, former.get(address), host, saved)
         if self._writer is not None and request.kept and saved is not None:
@@ -244,20 +242,28 @@ class Worker:
     def status(self) -> WorkerStatus:
         """Status of each task, and what has happened since the last call."""
         statuses = [(host.status(), self._logs[address].fetch()) for address, host in self._hosts.items()]
-        return WorkerStatus(self.incarnation, statuses, [] if self._writer is None else self._writer.fetch())
+        failure = None if self.failed is None else self.failed.failure
+        return WorkerStatus(statuses, [] if self._writer is None else self._writer.fetch(), failure)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `status` has a failure, or snapshots that were written since the last call."""
+        return self.failed is not None or (self._writer is not None and self._writer.has_written)
 
     @property
     def last_batch(self) -> int:
         """The last batch that the clock spout has published, -1 if none."""
         return -1 if self._clock is None else self._clock.next_number - 1
 
-    def written(self, wait: bool = True) -> list[Written]:
-        """Snapshots written since the last call, with `wait` also those that are being written."""
-        if self._writer is None:
-            return []
-        if wait:
+    def drain(self) -> None:
+        """Wait for snapshots that are being written."""
+        if self._writer is not None:
             self._writer.drain()
-        return self._writer.fetch()
+
+    def written(self) -> list[Written]:
+        """Snapshots written since the last call, with those that are being written."""
+        self.drain()
+        return [] if self._writer is None else self._writer.fetch()
 
     def report(self) -> list[tuple[dict[str, Any], Sequence[Output], TaskFailure | None]]:
         """Each component's figures, and the files it has finished."""
@@ -301,7 +307,7 @@ class Worker:
                     try:  # as `_guarded`, in the loop that takes most calls
                         host.receive(edge, sender, number, payload)
                     except TaskFailed as failed:
-                        self.failed = self.failed or failed
+                        self._note(failed)
             if clock is None or not self._may_publish():
                 return self._send()
             waits = buffered < self._most_buffered and self._buffered_bytes < _BUFFER_BYTES
@@ -337,5 +343,9 @@ class Worker:
         try:
             return method(*arguments)
         except TaskFailed as failed:  # the host keeps it
-            self.failed = self.failed or failed
+            self._note(failed)
             return None
+
+    def _note(self, failed: TaskFailed) -> None:
+        if self.failed is None or (self.failed.failure.consequence and not failed.failure.consequence):
+            self.failed = failed
