@@ -19,12 +19,11 @@
 Errors are those of `matching.errors`: they say what, where and what to do. docs/python.md goes through all of it.
 """
 
-import os
-from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError, TopologyError
+from matching.extras import require
 
 if TYPE_CHECKING:
     from gateway.client.awaiting import AsyncClient
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from gateway.engine import Engine
-    from gateway.runs.interface import Run
+    from gateway.runs.interface import Run, etl, open, run
 
 __all__ = [
     "AsyncClient",
@@ -71,89 +70,9 @@ _LATE = {
     "AsyncClient": "gateway.client.awaiting",
     "Client": "gateway.client.blocking",
     "Engine": "gateway.engine",
-    "Run": "gateway.runs.interface",
+    **dict.fromkeys(("Run", "etl", "open", "run"), "gateway.runs.interface"),
     **dict.fromkeys(_ERRORS, "gateway.client.errors"),
 }
-
-
-def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
-    """Clean raw messages and build their vocabulary with Spark.
-
-    Parameters
-    ----------
-    *inputs : path
-        Files, folders or patterns.
-    out : path
-        Folder for messages, vocabulary and rejected rows.
-    **options
-        Fields of `spark_etl.options.EtlOptions`, such as `time_column` or `overwrite`.
-
-    Returns
-    -------
-    dict
-        The manifest: counts, extent, options.
-
-    Raises
-    ------
-    ConfigError, InputError
-        For an unknown or invalid option, for input that cannot be read, and where Spark is not installed.
-    """
-    from gateway.shell.suggesting import refuse_unknown
-    from matching.extras import require
-
-    require("spark", "the ETL")
-    from spark_etl.job import EtlOptions, run_etl
-
-    refuse_unknown("skyray.etl", options, EtlOptions.__dataclass_fields__)
-    return run_etl(EtlOptions(inputs=tuple(os.fspath(path) for path in inputs), out=os.fspath(out), **options))
-
-
-def run(
-    messages: str | os.PathLike[str],
-    subscriptions: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    **settings: Any,
-) -> "Run":
-    """Match a stream of messages against subscriptions, to its end.
-
-    Parameters
-    ----------
-    messages : path
-        Output folder of `etl`.
-    subscriptions : path, or several
-    out : path
-        Folder for updates, results and the report.
-    **settings
-        Fields of `topology.settings.RunConfig`, such as `window`, `executor` or `overwrite`; others are
-        taken from the environment and skyray.toml, as `skyray run` does.
-
-    Returns
-    -------
-    Run
-        See `open`.
-
-    Raises
-    ------
-    EngineError
-        For an unknown or invalid setting, and other failures.
-    """
-    from gateway.shell.settings import run_settings
-    from gateway.shell.suggesting import refuse_unknown
-    from topology import running
-    from topology.settings import RunConfig, load_config
-
-    refuse_unknown("skyray.run", settings, RunConfig.model_fields)
-    files = [subscriptions] if isinstance(subscriptions, str | os.PathLike) else list(subscriptions)
-    config = load_config(run_settings({"messages": messages, "subscriptions": files, "out": out, **settings}))
-    running.run(config)
-    return open(config.out)
-
-
-def open(folder: str | os.PathLike[str]) -> "Run":
-    """A run in any state: its `report`, `updates()`, `results()`, `explain()`, `map()`: see `gateway.runs.reader`."""
-    from gateway.runs.interface import Run
-
-    return Run(folder)
 
 
 def __dir__() -> list[str]:
@@ -167,7 +86,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'skyray' has no attribute {name!r}")
     module = _LATE[name]
     if name in ("Client", "AsyncClient"):
-        from matching.extras import require
-
         require("client", f"skyray.{name}")
     return getattr(import_module(module), name)

@@ -72,6 +72,11 @@ def require(extra: str, purpose: str, instead: str = "") -> None:
         raise ConfigError(f"{purpose} needs {', '.join(missing)}, which {verb} not installed: {remedy}")
 
 
+def require_lonboard() -> None:
+    """Make sure that maps for notebooks can be drawn. Raises ConfigError as `require`."""
+    require("notebook", "map()", "draw a picture by skyray show RUN --map FILE")
+
+
 def require_ray() -> None:
     """Make sure that tasks can run on Ray. Raises ConfigError as `require`."""
     require("ray", "executor ray", "take executor local")

@@ -1,6 +1,6 @@
 """Starts and ends the Java process of Spark, and checks for Java before.
 
-`gateway.commands.demo_of_feed` calls `check_java` alone. The steps decide the output, this file does not.
+`gateway.commands.feed_demo` calls `check_java` alone. The steps decide the output, this file does not.
 """
 
 import os

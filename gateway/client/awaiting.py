@@ -14,6 +14,7 @@ from gateway.client.flows import Followed, FollowedStream, Following, Patience, 
 from gateway.client.requests import Box, Call, Names, Wait
 from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
 from gateway.client.transport import Library, Link, library_options
+from matching.extras import require_lonboard
 
 if TYPE_CHECKING:
     import lonboard
@@ -288,7 +289,8 @@ class AsyncClient:
         ConfigError
             For ids and filters, or where lonboard is not installed.
         """
-        from gateway.runs import notebook
+        require_lonboard()
+        from gateway.runs import notebook  # imports lonboard
 
         filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
         notebook.check(most, most_results, subscription_ids, filters)

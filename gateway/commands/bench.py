@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.shell.options import Command, Json, Late, example, of_signature
+from gateway.shell.options import Command, Defined, Json, example, of_signature
 from gateway.shell.packages import from_checkout
+from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import Terminal, table
 from matching.errors import ConfigError
 
@@ -37,8 +38,8 @@ def _options() -> Iterator[Parameter]:
     epilog=example("skyray bench boolean --subscriptions 1000000 --engines cell_term,inverted_list --json"),
 )
 def bench(
-    kind: Annotated[str, typer.Argument(help="{running}.")],
-    options: Annotated[dict[str, Any], Late(_options)],
+    kind: Annotated[str, typer.Argument(help=f"{WORDS['running']}.")],
+    options: Annotated[dict[str, Any], Defined(_options())],
     progress: Annotated[
         bool | None,
         typer.Option(help="A plain line a step on standard error; by default where that is no terminal."),

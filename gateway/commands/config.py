@@ -5,9 +5,12 @@ from typing import Any
 
 import typer
 
-from gateway.shell.options import Command, Group, Json, as_typed, example
-from gateway.shell.per_kind import worded
+from gateway.shell.groups import Group
+from gateway.shell.options import Command, Json, as_typed, example
+from gateway.shell.settings import SECTIONS
 from gateway.shell.terminal import Terminal, table
+from topology.given import Given
+from topology.settings import RunConfig, load_config
 
 app = typer.Typer(cls=Group, name="config", help="Settings.", no_args_is_help=True)
 
@@ -38,14 +41,10 @@ def show(context: typer.Context, json: Json = False) -> int:
 
 
 def _rows(context: Any) -> Iterator[dict[str, Any]]:
-    from gateway.shell.settings import SECTIONS
-    from topology.given import Given
-    from topology.settings import RunConfig, load_config
-
     given = context.meta["skyray.settings"]
     readers: dict[tuple[str, str], dict[str, Any]] = {}
     for command in _commands(context.find_root()):
-        for place, option in zip(command.settings, worded(command.settings.values()), strict=True):
+        for place, option in command.settings.items():
             readers.setdefault(place, {})[command.callback.__module__.rpartition(".")[2].replace("_", "-")] = option
     order = [*SECTIONS, *sorted({section for section, _ in readers})]
     of_run = Given({"messages": ".", "subscriptions": ["."], "out": "."})

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.update_listener import MessageText
+from gateway.runs.oracle_replay import boundary_ends
+from gateway.runs.reader import Run
 from gateway.serve.released import LookUp
 from gateway.serve.update_parts import Parts
 from gateway.sinks.committed import Committed
@@ -130,9 +132,6 @@ class Deliveries:
         InputError
             If the folder is no run's, or damaged.
         """
-        from gateway.runs.oracle_replay import boundary_ends
-        from gateway.runs.reader import Run
-
         run = Run(folder)
         ends = boundary_ends(run, run.message_count()).tolist()
         lock = threading.Lock()

@@ -8,18 +8,19 @@ is read by `run.py` beside this file.
 
 import logging
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from inspect import Parameter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from msgspec.json import decode
 
-from gateway.shell.options import Command, Json, Late, example, of_signature, shares
+from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.terminal import Terminal, cell, shortened, table
 from matching.extras import require
 from matching.reasons import REASONS
+from spark_etl.options import EtlOptions
+from spark_etl.trial import try_rows
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
 CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem", "sink": "stream"}
@@ -38,17 +39,16 @@ SHOWN = (
 app = typer.Typer()
 
 
-def _options() -> Iterator[Parameter]:
-    from spark_etl.options import EtlOptions
-
-    return of_signature(EtlOptions, lambda name: CALLED.get(name, name.removesuffix("_column")))
+def called(name: str) -> str:
+    """The name of an option by that of its field."""
+    return CALLED.get(name, name.removesuffix("_column"))
 
 
 @app.command(cls=Command, epilog=example("skyray etl tweets.jsonl.gz --out etl --column time=created_at"))
 @shares(*SHARED, shown=SHOWN)
 def etl(
     raw: Annotated[list[str], typer.Argument(help="Files, folders, patterns: JSON, CSV, Parquet; - for a pipe.")],
-    options: Annotated[dict[str, Any], Late(_options)],
+    options: Annotated[dict[str, Any], Defined(of_signature(EtlOptions, called))],
     dry_run: Annotated[
         int, typer.Option(min=0, metavar="ROWS", help="Clean the first N rows, report the outcome, and exit.")
     ] = 0,
@@ -72,7 +72,7 @@ def etl(
 def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, Any]:
     """Run the ETL with its stages shown; returns the manifest."""
     require("spark", "the ETL")
-    from spark_etl.job import EtlOptions, run_etl
+    from spark_etl.job import run_etl
 
     # An interrupt cuts its connection to Java, which it would log at length, by its own logger and the root's.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -91,9 +91,6 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
 
 def try_shown(terminal: Terminal, options: Mapping[str, Any], rows: int) -> int:
     """Show what becomes of the first rows; writes nothing."""
-    from spark_etl.options import EtlOptions
-    from spark_etl.trial import try_rows
-
     found = try_rows(EtlOptions(**options), rows)
     terminal.answer(found, lambda out: print_trial(out, found))
     return 0

@@ -6,20 +6,21 @@
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from inspect import Parameter
 from time import monotonic
 from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.etl import CALLED, SHARED
+from gateway.commands.etl import SHARED, called
 from gateway.commands.etl import SHOWN as CLEANING_SHOWN
 from gateway.shell.interrupts import draining
-from gateway.shell.options import Command, Json, Late, example, of_signature, shares
+from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.terminal import LINE_S, Terminal, cell, table
 from matching.extras import require
+from spark_etl.feed_options import CLEANING, FeedOptions
+from spark_etl.options import EtlOptions
 
 #: Options that the help page shows.
 SHOWN = (*("out", "stream", "checkpoint", "format", "option", "packages", "every", "files", "once"), *CLEANING_SHOWN)
@@ -27,15 +28,10 @@ SHOWN = (*("out", "stream", "checkpoint", "format", "option", "packages", "every
 app = typer.Typer()
 
 
-def _options() -> Iterator[Parameter]:
-    from spark_etl.feed_options import CLEANING, FeedOptions
-    from spark_etl.options import EtlOptions
-
-    def called(name: str) -> str:
-        return CALLED.get(name, name.removesuffix("_column"))
-
-    yield from of_signature(FeedOptions, called)
-    yield from (one for one in of_signature(EtlOptions, called) if one.name in CLEANING)
+_OPTIONS = (
+    *of_signature(FeedOptions, called),
+    *(one for one in of_signature(EtlOptions, called) if one.name in CLEANING),
+)
 
 
 @app.command(
@@ -44,7 +40,7 @@ def _options() -> Iterator[Parameter]:
 )
 @shares(*SHARED, shown=SHOWN)
 def feed(
-    options: Annotated[dict[str, Any], Late(_options)],
+    options: Annotated[dict[str, Any], Defined(_OPTIONS)],
     raw: Annotated[
         list[str] | None,
         typer.Argument(metavar="[IN]...", help="Folders or patterns of files: JSON, CSV, Parquet; new ones are taken."),
@@ -61,9 +57,6 @@ def feed(
     whatever is killed: the same command goes on where it was. It runs until Ctrl-C.
     """
     require("spark", "the feed")
-    from spark_etl.feed_options import FeedOptions
-    from spark_etl.options import EtlOptions
-
     if options.get("format") == "nats":
         require("nats", "--format nats")
     own = {one.name for one in fields(FeedOptions)}

@@ -5,10 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.shell.options import Command, Group, Json, example
+from gateway.serve.keys import SCOPES, create_key, read_keys, revoke_key
+from gateway.shell.groups import Group
+from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, table
 from matching.errors import ConfigError
 from matching.extras import require
+from topology.folder import KEYS
 
 app = typer.Typer(cls=Group, name="keys", help="API keys of `skyray serve`.", no_args_is_help=True)
 
@@ -37,8 +40,6 @@ def create(
     A server that runs takes it at once. As soon as there is a key, requests need one.
     """
     require("serve", "skyray keys")
-    from gateway.serve.keys import SCOPES, create_key
-
     path = _path_of(out, keys)
     if unknown := [name for name in scope if name not in SCOPES]:
         raise ConfigError(f"--scope {unknown[0]}: choose one of {', '.join(SCOPES)}")
@@ -53,8 +54,6 @@ def create(
 def list_keys(out: Out = None, keys: Keys = None, json: Json = False) -> int:
     """List the keys of a stream, without what makes them secret."""
     require("serve", "skyray keys")
-    from gateway.serve.keys import read_keys
-
     path = _path_of(out, keys)
     found = [key.shown() for key in read_keys(path).values()]
 
@@ -82,8 +81,6 @@ def revoke(
 ) -> int:
     """End a key. A server that runs refuses it at once, and ends the streams that it opened."""
     require("serve", "skyray keys")
-    from gateway.serve.keys import revoke_key
-
     key = revoke_key(_path_of(out, keys), key_id)
     Terminal(json).answer({"revoked": key.shown()}, lambda shown: shown.print(f"revoked {key_id}"))
     return 0
@@ -91,8 +88,6 @@ def revoke(
 
 def _path_of(out: Path | None, keys: Path | None) -> Path:
     """The file of the keys. Raises ConfigError unless one of the two is given."""
-    from topology.folder import KEYS
-
     if (out is None) == (keys is None):
         raise ConfigError("--out or --keys: name the folder of the stream, or the file of its keys")
     return out / KEYS if out is not None else Path(keys or "")

@@ -14,11 +14,29 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.commands.run import READ, SinkPatience, UpdateSinks, with_metrics
-from gateway.shell.options import Command, Late, MetricsPort, MetricsTargets, example, shares
+from gateway.commands.delivering import Deliveries
+from gateway.commands.run import with_metrics
+from gateway.commands.stream_options import READ, SinkPatience, UpdateSinks
+from gateway.live.in_flight import InFlight
+from gateway.live.opening import open_stream
+from gateway.live.pipe import Pipe, to_standard_output
+from gateway.live.recording import record
+from gateway.live.status import read_status
+from gateway.serve.released import LineWriter
+from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
+from gateway.shell.interrupts import draining
+from gateway.shell.options import Command, Defined, MetricsPort, MetricsTargets, example, shares
 from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
+from gateway.sources.feed import Feed, into_pipe
+from gateway.sources.uris import source_of
 from matching.errors import ConfigError, EngineError
+from topology.core.places import require_local
+from topology.folder import FINISHED, INTERRUPTED
 from topology.given import Given
+from topology.live import LiveRun
+from topology.preparing import Preparing
+from topology.settings import LIVE_CREDITS
+from topology.warmup import WORDS
 
 app = typer.Typer()
 
@@ -29,9 +47,9 @@ app = typer.Typer()
 )
 @shares("columns", *READ, shown=(*stream.SHOWN, "rejects", "status", "checkpoint_every"))
 def live(
-    settings: Annotated[Given, Late(stream.live_settings)],
-    columns: Annotated[Given, Late(stream.column_options)],
-    stream_options: Annotated[Given, Late(stream.stream_options)],
+    settings: Annotated[Given, Defined(stream.live_settings())],
+    columns: Annotated[Given, Defined(stream.column_options())],
+    stream_options: Annotated[Given, Defined(stream.stream_options())],
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
     rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
@@ -53,30 +71,12 @@ def live(
     messages of a broker, each read once, until Ctrl-C. With --to all updates go to a database or a broker as well, with
     each checkpoint, and the command ends once they are there. With --status nothing is read or matched.
     """
-    from topology.core.places import require_local
-
     if status is not None:
         require_local(status=status)
         return _print_status(status, json)
     offered = stream.StreamOptions(**stream_options)
     out = offered.out
     require_local(out=out, vocabulary=offered.vocabulary)
-    from gateway.commands.delivering import Deliveries
-    from gateway.live.in_flight import InFlight
-    from gateway.live.opening import open_stream
-    from gateway.live.pipe import Pipe, to_standard_output
-    from gateway.live.recording import record
-    from gateway.serve.released import LineWriter
-    from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
-    from gateway.shell.interrupts import draining
-    from gateway.sources.feed import Feed, into_pipe
-    from gateway.sources.uris import source_of
-    from topology.folder import FINISHED, INTERRUPTED
-    from topology.live import LiveRun
-    from topology.preparing import Preparing
-    from topology.settings import LIVE_CREDITS
-    from topology.warmup import WORDS
-
     if offered.from_ and out is None:
         raise ConfigError("--from: how far it is read is in the log of a folder; name one with --out")
     if to and out is None:
@@ -193,8 +193,6 @@ def live_families(wal: Any, admission: Any, pipe: Any, releaser: Any, feed: Any)
 
 
 def _print_status(folder: Path, json: bool) -> int:
-    from gateway.live.status import read_status
-
     found = read_status(folder)
 
     def render(out: Any) -> None:

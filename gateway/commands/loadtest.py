@@ -14,11 +14,15 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from gateway.shell.options import Command, Json, Late, example, of_signature, shares
+from gateway.load.loadtest import load_test, render, write_report
+from gateway.load.ramp import FIRST_RATE, ramp_test
+from gateway.load.report import write_html
+from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.per_kind import each_kind
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError
 from matching.extras import require
+from matching.kinds import KINDS
 
 app = typer.Typer()
 
@@ -42,8 +46,6 @@ _GROUPS = {_SCHEDULE: ("rate", "seconds", "warm_up"), _LOAD: ("changes", "filter
 
 
 def _options() -> Iterator[Parameter]:
-    from gateway.load.loadtest import load_test
-
     for each in of_signature(load_test):
         plain, said = get_args(each.annotation)
         shown = copy.copy(said)
@@ -51,17 +53,11 @@ def _options() -> Iterator[Parameter]:
         yield each.replace(annotation=Annotated[plain, shown])
 
 
-def _subscriptions() -> Iterator[Parameter]:
-    from matching.kinds import KINDS
-
-    return each_kind(KINDS)
-
-
 @app.command(cls=Command, epilog=example(_EXAMPLES))
 @shares(shown=_SHOWN)
 def loadtest(
-    options: Annotated[dict[str, Any], Late(_options)],
-    subscriptions: Annotated[dict[str, int], Late(_subscriptions, "count")],
+    options: Annotated[dict[str, Any], Defined(_options())],
+    subscriptions: Annotated[dict[str, int], Defined(each_kind(KINDS), "count")],
     url: Annotated[
         str | None,
         typer.Option(help="Test the running skyray serve at this address instead.", rich_help_panel=_SERVER),
@@ -122,9 +118,6 @@ def loadtest(
     a second are ended, the oldest first, and copies of them added; the recount goes by the message from which on, as
     the server answers, a change counts.
     """
-    from gateway.load.loadtest import render, write_report
-    from gateway.load.report import write_html
-
     if hold is not None and "seconds" in options:
         raise ConfigError("--hold says how long to measure; leave out --seconds")
     limits = {"limit_p99_ms": limit_p99_ms, "step_seconds": step_seconds}
@@ -151,9 +144,6 @@ def loadtest(
 def _of_a_topology(
     terminal: Terminal, options: dict[str, Any], hold: str | None, limits: Mapping[str, float]
 ) -> dict[str, Any]:
-    from gateway.load.loadtest import load_test
-    from gateway.load.ramp import FIRST_RATE, ramp_test
-
     with terminal.steps("loadtest") as show:
         options["on_progress"] = lambda now: show(f"{now.published:,} batches, {now.in_flight} in flight")
         if hold is None:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.load.measuring import measure
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError
+from topology.sizing import Load, read_profile, require_positive, size
 
 app = typer.Typer()
 
@@ -34,7 +36,7 @@ def plan(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Size a topology by measured costs: query bolts, cores and memory; say what bounds the rate and what to change.
+    """Size a topology by measured costs: query bolts, cores, memory, what bounds the rate, and what to change.
 
     A topology with these subscriptions and one query bolt runs in this process, for a minute with a million
     subscriptions, and its processor time is measured. The router is `hashing`. Exit code 1 if the load does not fit.
@@ -42,9 +44,6 @@ def plan(
     With --profile the costs are those of a profile (`python -m benchmarks.workloads.profile`): its subscriptions of all
     kinds, at --rate.
     """
-    from gateway.load.measuring import measure
-    from topology.sizing import Load, read_profile, require_positive, size
-
     terminal, load = Terminal(json), Load(rate, nodes, cores)
     require_positive(load, query_bolts)
     if profile is None and not kind:

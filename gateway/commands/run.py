@@ -8,25 +8,34 @@ progress display in `gateway/shell/progress.py`.
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from gateway.commands.delivering import Deliveries
+from gateway.commands.run_summary import nothing_usable, print_ending
+from gateway.commands.stream_options import MORE, READ, SinkPatience, UpdateSinks
+from gateway.live.checkpointed import settings_of_stream
 from gateway.shell.exit_codes import AGAIN
-from gateway.shell.options import Command, Json, Late, MetricsPort, MetricsTargets, example, of_model, shares
+from gateway.shell.interrupts import draining
+from gateway.shell.interrupts import report as report_end
+from gateway.shell.options import Command, Defined, Json, MetricsPort, MetricsTargets, example, of_model, shares
+from gateway.shell.progress import live_run, print_summary
 from gateway.shell.terminal import Terminal, cell, console, say_checkpoint, writing_to
 from matching.errors import ConfigError, InputError
 from matching.extras import require
+from matching.window import Window
+from spouts.cuts import Cuts
+from spouts.manifest import read_manifest
+from topology import running
+from topology.core.places import is_remote
+from topology.folder import FINISHED
 from topology.given import Given
+from topology.settings import RunConfig, load_config, resumed
+from topology.store_folder import run_folder
 
-if TYPE_CHECKING:
-    from gateway.commands.delivering import Deliveries
-    from topology.settings import RunConfig
-
-#: Sections of the settings, those that the help page shows, and those that are options beside.
-READ = ("input", "output", "stream", "topology", "recovery", "reservations", "metrics")
+#: Settings that the help page shows, and options that it does not show.
 SHOWN = (
     *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "batch", "world", "distance"),
     *("decay_half_life", "executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),
@@ -40,33 +49,7 @@ AUTO = "auto"
 app = typer.Typer()
 
 
-def _settings() -> Iterator[Parameter]:
-    from topology.settings import RunConfig
-
-    return of_model(RunConfig, engine=ENGINES, window_index=". {windows}")
-
-
-#: What the help of `--engine` says besides the description of the setting.
-ENGINES = ". {engines}; of papers and opponents: docs/papers.md"
-Settings = Annotated[Given, Late(_settings)]
-SinkPatience = Annotated[
-    float,
-    typer.Option(
-        "--to-wait-s",
-        min=0.0,
-        max=1e6,
-        help="Seconds without progress after which the command ends, with exit code 75, although --to lacks updates.",
-    ),
-]
-UpdateSinks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to",
-        metavar="<uri>",
-        help="Where all updates go, beside the folder: postgresql://USER@HOST/DATABASE?schema=NAME (with the standing "
-        "results, exactly once), kafka://HOST:PORT/TOPIC or nats://HOST:PORT/STREAM; may be repeated.",
-    ),
-]
+Settings = Annotated[Given, Defined(of_model(RunConfig, **MORE))]
 
 
 @app.command(
@@ -99,12 +82,6 @@ def run(
     --to the updates go to a database or a broker, each once: at checkpoints while it runs, the rest (with --follow
     all) when it has ended; --resume of a finished run delivers what is missing there.
     """
-    from gateway.commands.delivering import Deliveries
-    from gateway.commands.run_summary import nothing_usable, print_ending
-    from gateway.shell.progress import print_summary
-    from topology.core.places import is_remote
-    from topology.settings import load_config
-
     terminal = Terminal(json)
     deliveries = Deliveries(to or (), lambda line: say_checkpoint(f"run: {line}"))
     is_auto = str(resume) == AUTO
@@ -134,16 +111,11 @@ def run(
 
 
 def _has_finished(folder: Path) -> bool:
-    from topology.folder import FINISHED
-    from topology.store_folder import run_folder
-
     return run_folder(folder).report().get("state") == FINISHED
 
 
 def _with_stream(settings: Given) -> Given:
     """The settings, of which `--batch log:FOLDER` takes messages, subscriptions and the like from a live stream."""
-    from gateway.live.checkpointed import settings_of_stream
-
     folder, out = Path(str(settings.get("batch") or "").removeprefix("log:")), settings.get("out")
     if not str(settings.get("batch") or "").startswith("log:") or not folder.is_dir():
         return settings
@@ -167,11 +139,8 @@ def _of_files(settings: Given) -> Given:
     return settings
 
 
-def resumed_settings(out: Path, settings: Given) -> "RunConfig":
+def resumed_settings(out: Path, settings: Given) -> RunConfig:
     """The settings of a run to resume."""
-    from topology.settings import resumed
-    from topology.store_folder import run_folder
-
     before = run_folder(out).report()
     if before.get("live"):
         raise ConfigError(
@@ -184,10 +153,10 @@ def resumed_settings(out: Path, settings: Given) -> "RunConfig":
 
 def run_shown(
     terminal: Terminal,
-    config: "RunConfig",
+    config: RunConfig,
     resume: bool | str = False,
     metrics: tuple[int | None, Path | None] = (None, None),
-    deliveries: "Deliveries | None" = None,
+    deliveries: Deliveries | None = None,
 ) -> dict[str, Any]:
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
@@ -195,11 +164,6 @@ def run_shown(
     `metrics` are port and folder of `with_metrics`. With `deliveries` updates are delivered as they are committed; the
     rest is left to the caller.
     """
-    from gateway.shell.interrupts import draining
-    from gateway.shell.interrupts import report as report_end
-    from gateway.shell.progress import live_run
-    from topology import running
-
     with (
         live_run(terminal, batches_of(config)) as show,
         with_metrics(metrics, "run", show, config.out) as shown,
@@ -253,12 +217,8 @@ def with_metrics(
         yield figures
 
 
-def batches_of(config: "RunConfig") -> int | None:
+def batches_of(config: RunConfig) -> int | None:
     """How many batches the stream has, None while the ETL still writes, or where time ends them."""
-    from matching.window import Window
-    from spouts.cuts import Cuts
-    from spouts.manifest import read_manifest
-
     kept = None
     with suppress(InputError):
         kept = (read_manifest(config.messages) or {}).get("kept")

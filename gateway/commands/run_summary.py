@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.runs.reader import Run
+from gateway.runs.showing import flat_results, result_lists
 from gateway.shell.progress import headline, print_summary
 from gateway.shell.terminal import cell, shortened, table
 from topology.core.places import place
@@ -63,9 +65,6 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
 
 def _some_results(folder: Any) -> list[list[Any]]:
     """Subscription, words, text and place of a few results of different subscriptions."""
-    from gateway.runs.reader import Run
-    from gateway.runs.showing import flat_results, result_lists
-
     payload = result_lists(Run(folder), [], SHOWN)
     firsts = [one | {"results": one["results"][:1]} for one in payload["subscriptions"]]
     return [

@@ -4,18 +4,21 @@
 """
 
 import time
-from collections.abc import Iterator
-from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.commands.run import resumed_settings, run_shown
-from gateway.shell.options import Command, Json, Late, example, of_model, shares
+from gateway.commands.run_summary import print_ending
+from gateway.shell.options import Command, Defined, Json, example, of_model, shares
 from gateway.shell.terminal import Terminal, cell
 from matching.errors import ConfigError, TopologyError
+from topology.core.places import is_remote, place
+from topology.folder import FINISHED, RunFolder
 from topology.given import Given
+from topology.scaling import drop_request, write_request
+from topology.settings import RunConfig
 
 #: Seconds between two reads of the run's report.
 _LOOK_S = 0.1
@@ -24,13 +27,7 @@ _ENDING = "_bolts"
 app = typer.Typer()
 
 
-def _numbers() -> Iterator[Parameter]:
-    from topology.settings import RunConfig
-
-    return (option for option in of_model(RunConfig) if option.name.endswith(_ENDING))
-
-
-Numbers = Annotated[Given, Late(_numbers)]
+Numbers = Annotated[Given, Defined(one for one in of_model(RunConfig) if one.name.endswith(_ENDING))]
 
 
 @app.command(cls=Command, epilog=example("skyray scale runs/first --query-bolts 8"))
@@ -49,9 +46,6 @@ def scale(
     command returns once it does, and messages wait meanwhile. A run that was interrupted or has failed is resumed here,
     as by skyray run --resume.
     """
-    from topology.core.places import is_remote, place
-    from topology.folder import FINISHED, RunFolder
-
     if is_remote(run_dir):
         raise ConfigError(
             f"{place(run_dir)}: a run in an object store takes no requests; interrupt it, then continue with "
@@ -70,8 +64,6 @@ def scale(
     if not config.checkpoint_every:
         raise ConfigError(f"{run_dir}: this run has no checkpoints to continue from; run again, with --overwrite")
     if folder.writer() is None:
-        from gateway.commands.run_summary import print_ending
-
         report = run_shown(terminal, config, True)
         terminal.answer(report, lambda out: print_ending(out, report))
         return 0
@@ -92,8 +84,6 @@ def _scale_running(folder: Any, numbers: dict[str, Any], wait_s: float) -> float
     TopologyError
         If the run ends meanwhile, or does not continue within `wait_s`.
     """
-    from topology.scaling import drop_request, write_request
-
     began_s = time.monotonic()
     request = write_request(folder.path, numbers)
     while True:

@@ -1,20 +1,54 @@
-"""Watches the parts of a running server, and decides when the server has ended.
+"""Makes the parts of a server, watches them while it runs, and decides when it has ended.
 
-`gateway.commands.serve` makes the parts and passes `Watch.over` to `LiveRun.run`, which calls it a few times a second.
-Which part does what is documented in `gateway.serve`; nothing here handles a request.
+`LiveRun.run` calls `Watch.over` a few times a second. Which part does what is documented in `gateway.serve`; nothing
+here handles a request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from ipaddress import ip_network
 from typing import Any
 
+from gateway.commands import stream_options as stream
 from gateway.commands.delivering import Deliveries
+from gateway.live.in_flight import InFlight
+from gateway.live.opening import open_stream
+from gateway.live.recording import record
+from gateway.serve.access import Access
+from gateway.serve.app import make_app
+from gateway.serve.asking import Asking
+from gateway.serve.demo import RATE_PER_S, Announcer, Demo, folder_of
 from gateway.serve.door import Door
 from gateway.serve.garbage import Garbage
-from gateway.serve.releasing import Releaser
-from gateway.serve.server import Server
+from gateway.serve.hub import Hub
+from gateway.serve.keys import KeyRing
+from gateway.serve.limits import Limits
+from gateway.serve.registry import Registry
+from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
+from gateway.serve.server import LOOPBACK, Server, bind
+from gateway.serve.sourced_rows import into_writer
+from gateway.serve.tiles import Tiles
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import Parts
+from gateway.serve.writer import Writer
+from gateway.shell.interrupts import draining
+from gateway.shell.terminal import Terminal, as_json, cell
+from gateway.sinks.webhooks import routes as webhook_routes
+from gateway.sinks.webhooks.figures import figures_of, summary_of
 from gateway.sinks.webhooks.service import Webhooks
-from matching.errors import DeliveryError, EngineError
+from gateway.sinks.webhooks.settings import WebhookSettings
+from gateway.sources.feed import Feed
+from gateway.sources.uris import source_of
+from matching.errors import ConfigError, DeliveryError, EngineError
+from topology.folder import FINISHED, INTERRUPTED, KEYS
+from topology.given import Given
 from topology.live import LiveRun
+from topology.preparing import Preparing
+from topology.settings import LIVE_CREDITS
+from topology.warmup import WORDS
+
+#: The longest time between two checkpoints, in seconds.
+MOST_BETWEEN_CHECKPOINTS_S = 300.0
 
 
 class Watch:
@@ -91,3 +125,181 @@ class Watch:
     def note(self, snapshot: Any) -> None:
         """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
+
+
+def serve_stream(
+    settings: Given,
+    columns: dict[str, str],
+    bounds: Limits,
+    calling: WebhookSettings,
+    offered: stream.ServerOptions,
+    own: stream.StreamOptions,
+    to: Sequence[str],
+    json: bool,
+) -> int:
+    """Serve a stream until it is interrupted or fails; returns the exit code.
+
+    Parameters
+    ----------
+    settings : Given
+        Of the stream's topology.
+    columns : dict of str to str
+        Columns of messages, by role.
+    bounds : Limits
+    calling : WebhookSettings
+    offered : ServerOptions
+    own : StreamOptions
+    to : sequence of str
+        URIs of sinks.
+    json : bool
+        Whether the figures at the end are JSON.
+
+    Raises
+    ------
+    EngineError
+        For settings that do not fit each other, and the error of a part that has failed.
+    """
+    announcer = Announcer(stream.say)
+    out = folder_of(own.out, offered.demo_rate, offered.demo)
+    if out is None:
+        raise ConfigError("--out: name the folder of the stream; or add --demo")
+    host, rate = offered.host, offered.demo_rate or RATE_PER_S
+    linger_s = (5.0 if own.linger_ms is None else own.linger_ms) / 1000.0
+    map_tiles = Tiles.of(offered.tiles, offered.tiles_by)
+    source = source_of(own.from_) if own.from_ else None
+    deliveries = Deliveries(to, lambda line: stream.say(f"serve: {line}"))
+    proxies = [_network(text) for text in offered.trusted_proxy]
+    ring = KeyRing(offered.keys or out / KEYS)
+    if host not in LOOPBACK and not ring.current():
+        raise ConfigError(
+            f"--host {host}: other machines could publish and read without a key; make one first: "
+            f"skyray keys create {f'--keys {offered.keys}' if offered.keys else f'--out {out}'} --scope admin"
+        )
+    if settings.get("checkpoint_every") == 0:
+        raise ConfigError("recovery.checkpoint_every 0: clients that connect again read from checkpoints; leave it out")
+    if settings.get("checkpoint_every", 0) > MOST_BETWEEN_CHECKPOINTS_S:
+        raise ConfigError(
+            f"recovery.checkpoint_every {settings['checkpoint_every']:g}: updates stay in memory until a checkpoint; "
+            f"once it is full, no more messages are taken; give at most {MOST_BETWEEN_CHECKPOINTS_S:g}"
+        )
+    terminal = Terminal()
+    with ExitStack() as stack:
+        listening = stack.enter_context(bind(host, offered.port))
+        starting = stack.enter_context(ExitStack())
+        step = starting.enter_context(terminal.steps("skyray serve"))
+        step("loading words and subscriptions")
+        garbage = stack.enter_context(Garbage())
+        given = out, settings, columns, own.vocabulary, own.attribute, own.stem
+        registry = Registry()
+        config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
+        executor = config.executor
+        in_flight = InFlight(config.credits or LIVE_CREDITS)
+        parts = Parts(out / "updates", wal.ends, wal.look_up)
+        hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
+        in_process = executor == "local"
+        releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver, in_process)
+        in_flight.has_room = lambda: hub.log.has_room and releaser.pending_bytes < MOST_PENDING_BYTES
+        stack.enter_context(releaser)
+        live = {"live": wal.settings}
+        run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
+        if earlier:
+            in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
+        releaser.resume(hub.log.resume(run.saved_delivery()))
+        preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if offered.demo else [])))
+        writer = Writer(
+            admission, registry, wal, in_flight, own.batch, linger_s, mapping,
+            most_owned=bounds.most_subscriptions, preparing=preparing,
+        )  # fmt: skip
+        if not earlier:
+            stream.subscribe_all(writer, own.subscriptions)
+        wal.settle = releaser.settle
+        access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
+        door = Door(admission, registry, wal, writer, hub, releaser, access)
+        if source is not None:
+            door.feed = Feed(source, wal, into_writer(writer, stream.say))
+        asking = Asking(config, admission, registry, wal, mapping)
+        hooks = Webhooks(out, hub.log, registry.last, calling)
+
+        def wake() -> None:
+            hooks.wake()
+            deliveries.wake()
+
+        hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
+        door.webhooks = lambda: summary_of(hooks)
+        more = [webhook_routes.routes(door, hooks)]
+        web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
+        server = Server(web, listening, hub.start, bounds.most_connections, proxies)
+        step("starting Ray" if executor == "ray" else "loading kernels")
+        stopping = stack.enter_context(draining())
+        stack.enter_context(server)
+        stack.enter_context(hooks)
+        stack.callback(server.call, hub.close)
+        stack.callback(deliveries.close)
+        deliveries.begin(out, run.identity, lambda: hub.log, lambda: wal.next_seq)
+        writer.begin()
+        if door.feed is not None:
+            door.feed.begin()
+            stack.callback(door.feed.close)
+            stream.say(f"serve: reads {door.feed.name}")
+        starting.close()
+        name, number = listening.getsockname()[:2]
+        if earlier:
+            stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
+        stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+
+        made = Demo(writer, rate, wal.next_seq)
+        stack.callback(made.stop)
+
+        watch = Watch(
+            door, releaser, run, server, hooks, deliveries, garbage,
+            on_ready=lambda: stream.say("serve: ready"),
+            on_look=announcer.updates if offered.demo else lambda _: None,
+            on_stop=made.stop,
+            stopping=stopping,
+        )  # fmt: skip
+        preparing.wait({WORDS, *registry.kinds()})
+        preparing.leave_a_core()
+        if offered.demo:
+            announcer.begins(f"http://{_in_url(name)}:{number}", out, rate)
+            made.begin()
+        stopping()  # from here on the first interrupt drains
+
+        try:
+            report = run.run(watch.over, lambda: wal.next_seq, watch.note)
+        finally:
+            door.closing = True
+            writer.stopped = lambda: True
+        try:
+            record(wal, admission, INTERRUPTED if stopping() else FINISHED, report)
+        except EngineError as error:
+            run.fail(error)
+            raise
+        figures = door.figures() | {"updates": releaser.updates, "digest": report["digest"], "out": str(out)}
+        ended = ", ".join(f"{figures[name]:,} {name}" for name in ("messages", "updates", "subscriptions", "refused"))
+        stream.say(
+            as_json(figures)
+            if json
+            else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"
+        )
+        for line in deliveries.missing():
+            stream.say(f"serve: {line}; the same command delivers what waits")
+        if offered.demo:
+            announcer.ended(out)
+    return 0
+
+
+def _names(*hosts: str) -> frozenset[str]:
+    """Names by which the server is called."""
+    return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
+
+
+def _network(text: str) -> str:
+    """An address or a network of --trusted-proxy. Raises ConfigError."""
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ConfigError(f"--trusted-proxy {text}: {error}; give an address, or a network as 10.0.0.0/8") from None
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

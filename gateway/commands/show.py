@@ -7,17 +7,33 @@
 import sys
 import time
 from collections.abc import Iterator
-from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.shell.options import Command, Json, Late, example, of_signature, shares
+from gateway.runs.picture import draw_results
+from gateway.runs.reader import Run
+from gateway.runs.showing import (
+    RESULT_COLUMNS,
+    flat_results,
+    result_lines,
+    result_lists,
+    result_stream,
+    update_columns,
+    update_line,
+    update_lines,
+    update_stream,
+    write_csv,
+)
+from gateway.serve.tiles import Tiles
+from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.terminal import Terminal, as_json, cell, console, flushed, say_checkpoint
 from matching.errors import ConfigError, TopologyError
 from matching.extras import require
+from topology.core.places import is_remote, place
+from topology.folder import DIED
 from topology.given import Given
 
 #: Seconds between two reads of a running run's folder.
@@ -26,15 +42,14 @@ POLL_S = 0.5
 app = typer.Typer()
 
 
-def _page_options() -> Iterator[Parameter]:
-    return (one for one in of_signature(stream.ServerOptions) if one.name in ("port", "tiles", "tiles_by"))
+_PAGE = ("port", "tiles", "tiles_by")
 
 
 @app.command(cls=Command, epilog=example("skyray show runs/first s1 s2 --map s1.png"))
 @shares("server", shown=("updates", "follow", "limit", "map", "page", "port", "csv"))
 def show(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, in any state.")],
-    server: Annotated[Given, Late(_page_options)],
+    server: Annotated[Given, Defined(one for one in of_signature(stream.ServerOptions) if one.name in _PAGE)],
     subscriptions: Annotated[
         list[str] | None, typer.Argument(metavar="SUBSCRIPTION", help="Ids; a few by default.")
     ] = None,
@@ -64,8 +79,6 @@ def show(
     shown. Rows are printed as they are read. With --follow, --json
     prints one object a line. With --page a browser shows the run, its map and its updates, at any moment of its stream.
     """
-    from gateway.runs.reader import Run
-
     if page:
         return _page(run_dir, stream.ServerOptions(**server))
     if csv and json:
@@ -89,8 +102,6 @@ def show(
 def _page(folder: Path, server: stream.ServerOptions) -> int:
     require("serve", "--page", "leave it out")
     from gateway.serve.replay_server import serve_run
-    from gateway.serve.tiles import Tiles
-    from topology.core.places import is_remote, place
 
     if is_remote(folder):
         store = place(folder)
@@ -99,13 +110,9 @@ def _page(folder: Path, server: stream.ServerOptions) -> int:
 
 
 def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool, picture: Path | None) -> int:
-    from gateway.runs.showing import RESULT_COLUMNS, flat_results, result_lines, result_lists, result_stream, write_csv
-
     if picture is None:
         payload = result_stream(run, wanted, limit)
     else:
-        from gateway.runs.picture import draw_results
-
         payload = result_lists(run, wanted, limit)
         payload |= {"map": picture, "not_drawn": draw_results(payload, picture)}
     if csv:
@@ -124,8 +131,6 @@ def _results(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: b
 
 
 def _updates(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: bool) -> int:
-    from gateway.runs.showing import update_columns, update_lines, update_stream, write_csv
-
     run.known(wanted)
     rows = update_stream(run, wanted, limit)
     if csv:
@@ -137,9 +142,6 @@ def _updates(terminal: Terminal, run: Any, wanted: list[str], limit: int, csv: b
 
 
 def _follow(run: Any, wanted: list[str], limit: int, csv: bool, json: bool) -> int:
-    from gateway.runs.showing import update_columns, update_line, update_stream, write_csv
-    from topology.folder import DIED
-
     seen: set[Path] = set()
     begun = False
     width = console().width

@@ -1,22 +1,51 @@
-"""What `skyray live` and `skyray serve` have in common: options of a stream, and subscriptions that it starts with."""
+"""What `skyray run`, `skyray live` and `skyray serve` have in common: options, and the subscriptions of a stream."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.run import ENGINES
+from gateway.live.mapping import ROLES
+from gateway.live.pipe import Pipe
 from gateway.shell.options import of_model, of_signature
+from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import cell
 from matching.errors import ConfigError
+from matching.kinds import KINDS
+from matching.reasons import explain
+from spark_etl.options import EtlOptions
+from spouts.lines import read_rows
+from topology.settings import NOT_LIVE, LiveConfig
 
-if TYPE_CHECKING:
-    from gateway.live.pipe import Pipe
-
+#: Sections of the settings that a run and a stream read.
+READ = ("input", "output", "stream", "topology", "recovery", "reservations", "metrics")
+#: Words that follow the descriptions of settings in their help.
+MORE = {
+    "engine": f". {WORDS['engines']}; of papers and opponents: docs/papers.md",
+    "window_index": f". {WORDS['windows']}",
+}
+SinkPatience = Annotated[
+    float,
+    typer.Option(
+        "--to-wait-s",
+        min=0.0,
+        max=1e6,
+        help="Seconds without progress after which the command ends, with exit code 75, although --to lacks updates.",
+    ),
+]
+UpdateSinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        metavar="<uri>",
+        help="Where all updates go, beside the folder: postgresql://USER@HOST/DATABASE?schema=NAME (with the standing "
+        "results, exactly once), kafka://HOST:PORT/TOPIC or nats://HOST:PORT/STREAM; may be repeated.",
+    ),
+]
 
 #: Fields of `StreamOptions` that are not named like their setting.
 _CALLED = {"from_": "from", "batch": "batch_rows"}
@@ -86,7 +115,7 @@ class ServerOptions:
     ] = ()
     tiles: Annotated[
         str,
-        "URL of tiles for the page's map, such as https://HOST/{{z}}/{{x}}/{{y}}.png, or .pbf or .mvt for vector "
+        "URL of tiles for the page's map, such as https://HOST/{z}/{x}/{y}.png, or .pbf or .mvt for vector "
         "tiles; without, it has coasts, borders and large cities",
     ] = ""
     tiles_by: Annotated[str, "who is named on the map as their maker"] = ""
@@ -122,17 +151,11 @@ _COLUMN = "_column"
 
 def live_settings() -> Iterator[Parameter]:
     """The options of a live stream that are settings of its topology."""
-    from topology.settings import NOT_LIVE, LiveConfig
-
-    more = of_model(LiveConfig, engine=ENGINES, window_index=". {windows}")
-    return (parameter for parameter in more if parameter.name not in NOT_LIVE)
+    return (parameter for parameter in of_model(LiveConfig, **MORE) if parameter.name not in NOT_LIVE)
 
 
 def column_options() -> Iterator[Parameter]:
     """The options that name columns of messages."""
-    from gateway.live.mapping import ROLES
-    from spark_etl.options import EtlOptions
-
     options = of_signature(EtlOptions, lambda name: name.removesuffix(_COLUMN))
     return (option for option in options if option.name.endswith(_COLUMN) and option.name[: -len(_COLUMN)] in ROLES)
 
@@ -142,12 +165,8 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
-def subscribe_all(pipe: "Pipe", files: Iterable[Path]) -> dict[str, int]:
+def subscribe_all(pipe: Pipe, files: Iterable[Path]) -> dict[str, int]:
     """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
-    from matching.kinds import KINDS
-    from matching.reasons import explain
-    from spouts.lines import read_rows
-
     counts = {"subscriptions": 0, "rejected": 0}
     for path in files:
         for number, row in read_rows(path):

@@ -5,26 +5,23 @@ says what is drawn. `run.py` beside this file reads the files; `gateway/subscrip
 checks them before.
 """
 
-from collections.abc import Iterator
-from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.commands import stream_options as stream
+from gateway.shell.groups import Group
 from gateway.shell.listing import listing
-from gateway.shell.options import Command, Group, Json, Late, example, of_signature, shares
+from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
+from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import Terminal, cell, write_lines
+from gateway.subscriptions.checking import check_subscriptions
+from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 
 app = typer.Typer(cls=Group, name="subscriptions", help="Subscription files.", no_args_is_help=True)
-
-
-def _recipe() -> Iterator[Parameter]:
-    from gateway.subscriptions.generate import generate_subscriptions
-
-    return of_signature(generate_subscriptions)
 
 
 @app.command(
@@ -33,20 +30,16 @@ def _recipe() -> Iterator[Parameter]:
 )
 def generate(
     messages: Annotated[Path, typer.Option(help="Output folder of `skyray etl`.")],
-    kind: Annotated[str, typer.Option(help="{kinds}.")],
+    kind: Annotated[str, typer.Option(help=f"{WORDS['kinds']}.")],
     count: Annotated[int, typer.Option(min=1, help="How many.")],
     out: Annotated[Path, typer.Option(help="JSON Lines file to write.")],
-    recipe: Annotated[dict[str, Any], Late(_recipe)],
+    recipe: Annotated[dict[str, Any], Defined(of_signature(generate_subscriptions))],
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same bytes.")] = 0,
     json: Json = False,
 ) -> int:
     """Make subscriptions from the words and points of real messages, by the papers' recipes."""
-    from matching.kinds import KINDS
-
     if kind not in KINDS:
         raise ConfigError(f"--kind {kind}: choose one of {', '.join(KINDS.names)}")
-    from gateway.subscriptions.generate import generate_subscriptions
-
     payload = generate_subscriptions(messages, kind, count, seed, out, **recipe)
     Terminal(json).answer(payload, lambda shown: shown.print(f"{count:,} {kind} subscriptions written to {cell(out)}"))
     return 0
@@ -66,8 +59,6 @@ def check(
 
     Matches a day are counted over the messages of the folder. Exit code 1 if any row is rejected.
     """
-    from gateway.subscriptions.checking import check_subscriptions
-
     terminal = Terminal(json)
     with terminal.steps("subscriptions check"):
         report = check_subscriptions(files, messages, world, distance=distance)

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.runs.verify import verify_run
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError, InputError
+from topology.core.places import place
 
 app = typer.Typer()
 
@@ -28,7 +30,7 @@ def verify(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Check a finished run against the oracle, over all its messages and boundaries; a live stream also while it runs.
+    """Check a run, or a live stream while it runs, against the oracle, over all its messages and boundaries.
 
     Of a stream that has not ended everything up to its last checkpoint is compared.
 
@@ -44,9 +46,6 @@ def verify(
 
 def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int, plain: bool = False) -> Any:
     """Verify a run with its progress shown; `sample` None checks everything."""
-    from gateway.runs.verify import verify_run
-    from topology.core.places import place
-
     if not place(run_dir).is_dir():
         raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
     with terminal.progress("verify", "messages") as show:

@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from bolts.delivery import DeliveryBolt
 from bolts.kind_threads import threads_of
 from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
+from gateway.load.check import check as compare
 from gateway.load.pace import Pace
+from gateway.load.workload import Workload
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError
 from matching.extras import require_ray
@@ -30,18 +33,18 @@ from matching.kinds import KINDS
 from matching.model import Float64, MessageBatch
 from matching.space import EARTH, Space
 from matching.window import Window
+from spouts.generated import GeneratedSource, Recipe
+from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
+from topology.core.executors.local import run_local
 from topology.core.metrics import RunReport, report_stage
 from topology.placement import shared_by_default
 from topology.recovering import next_incarnation
 from topology.settings import LIVE_CREDITS
-
-if TYPE_CHECKING:
-    from gateway.load.workload import Workload
-    from spouts.paced import GeneratedSubscriptions, PacedSpout
+from topology.wiring import wire
 
 #: The peak rate is measured over these messages, all due at once, in batches of this size.
 PEAK_MESSAGES, _PEAK_BATCH, _AT_ONCE = 60_000, 500, 1e9
@@ -181,8 +184,6 @@ def load_test(
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
-            from gateway.load.check import check as compare
-
             parts = loaded.parts(pace) if loaded is not None else _parts(pace, counts, window, seed, kinds, filters)
             return report, compare(*parts, ends, Path(at))
 
@@ -233,14 +234,12 @@ def load_test(
     }  # fmt: skip
 
 
-def _workload(folder: Path | None, changes: float, on_progress: Callable[[Any], None] | None) -> "Workload | None":
+def _workload(folder: Path | None, changes: float, on_progress: Callable[[Any], None] | None) -> Workload | None:
     """The workload of a folder with the state to begin with, None without a folder. Raises ConfigError, InputError."""
     if folder is None:
         return None
     if changes:
         raise ConfigError("--changes: the subscriptions of a workload stay; leave it out, or leave out --workload")
-    from gateway.load.workload import Workload
-
     workload = Workload(folder)
     workload.fill(lambda what: report_stage(on_progress, what))
     return workload
@@ -255,8 +254,6 @@ def _executed(
 ) -> RunReport:
     """Run a plan."""
     if executor == Executor.local:
-        from topology.core.executors.local import run_local
-
         return run_local(plan, on_progress=on_progress, checkpoints=saved)
     from topology.core.executors.ray import run_ray
 
@@ -278,10 +275,6 @@ def load_plan(
     query_threads: int = 1,
 ) -> Plan:
     """The topology of a load test; parameters and errors as in `load_test`. Files of updates go below `out`, if any."""
-    from bolts.delivery import DeliveryBolt
-    from spouts.generated import GeneratedSource
-    from topology.wiring import wire
-
     messages, subscriptions, fading = _parts(pace, counts, window, seed, kinds, filters)
     space, span = messages.space, messages.cutter.window
 
@@ -322,9 +315,6 @@ def _parts(
     pace: Pace, counts: Mapping[str, int], window: str, seed: int, kinds: Kinds, filters: float = 0.0
 ) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
     """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
-    from spouts.generated import Recipe
-    from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
-
     changes = pace.changes_per_s / pace.rate
     space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed, numbered=filters > 0)
     columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})

@@ -23,6 +23,7 @@ from gateway.load.follower import Followed, Received, follow, latencies
 from gateway.load.lifetimes import LATE_S, Lifetimes, report_of, shortcomings
 from gateway.load.loadtest import TIMELINE_ROWS
 from gateway.load.posting import Part, Server
+from gateway.load.ramp import ramp_test
 from gateway.load.senders import SHORT_OF_PROCESSOR, Changed, Published, change, publish
 from gateway.load.served import ServedWorkload, subscription_rows
 from matching.errors import ConfigError, TopologyError
@@ -346,7 +347,5 @@ def served_test(
     with ServedLoad(url.rstrip("/"), key, generators, subscriptions or None, filters, seed, say, changes) as served:
         if hold is None:
             return served.run(rate, seconds, 5.0 if warm_up is None else warm_up, check)
-        from gateway.load.ramp import ramp_test
-
         ramp["warm_up"] = 1.0 if warm_up is None else warm_up
         return ramp_test(hold, load=served.run, first_rate=rate or RATE, check=check, **ramp)

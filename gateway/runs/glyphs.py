@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from matplotlib import rcParams
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+
 #: Fonts that are added to the usual one, at most.
 MOST_FONTS = 16
 #: A font that comes with matplotlib and has a box for every character.
@@ -20,9 +23,6 @@ class Glyphs:
     """
 
     def __init__(self) -> None:
-        from matplotlib import rcParams
-        from matplotlib.font_manager import FontProperties, findfont, get_font
-
         usual = findfont(FontProperties(family=rcParams["font.family"]))
         self.families = [get_font(usual).family_name]
         self._has = set(get_font(usual).get_charmap())
@@ -73,7 +73,6 @@ class Glyphs:
 
 def _installed() -> list[tuple[str, str]]:
     """Family and file of each upright font of normal weight and width, which matplotlib takes for the family."""
-    from matplotlib.font_manager import fontManager
 
     found: dict[str, str] = {}
     for font in fontManager.ttflist:
@@ -87,7 +86,6 @@ def _installed() -> list[tuple[str, str]]:
 @lru_cache(maxsize=256)
 def _characters(path: str) -> frozenset[int]:
     """The characters of a font; none if it cannot be read."""
-    from matplotlib.font_manager import get_font
 
     try:
         return frozenset(get_font(path).get_charmap())
@@ -97,7 +95,6 @@ def _characters(path: str) -> frozenset[int]:
 
 def _draws(path: str, characters: Iterable[int]) -> bool:
     """Whether matplotlib can draw them: of fonts that are but pictures, in colour, it cannot."""
-    from matplotlib.font_manager import get_font
 
     font: Any = get_font(path)
     try:

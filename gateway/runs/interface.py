@@ -1,16 +1,26 @@
-"""`skyray.Run`, a run as the Python interface gives it: what `gateway.runs.reader` reads, `explain`, and `map`.
+"""The Python interface of runs: `skyray.etl`, `skyray.run`, `skyray.open`, and the `skyray.Run` that they return.
 
-Explaining and drawing stand on the reader, so they cannot be methods of it. Made by `skyray.open`.
+A `Run` reads by `gateway.runs.reader`. Explaining and drawing stand on the reader, so they cannot be methods of it.
 """
 
+import os
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.runs import reader
 from gateway.runs.explaining import explain
 from gateway.runs.reader import Subscriber, active_at, subscriber
+from gateway.shell.settings import OWNED, SECTIONS, read_settings, refuse_unknown_settings
+from gateway.shell.suggesting import refuse_unknown
+from matching.extras import require, require_lonboard
 from matching.fields import Refusal
 from matching.validate import subscription_row
+from spark_etl.options import EtlOptions
+from topology import running
+from topology.given import Given
+from topology.settings import RunConfig, load_config
 
 if TYPE_CHECKING:
     import lonboard
@@ -47,7 +57,8 @@ class Run(reader.Run):
         ConfigError
             For a subscription that the run does not have, or where lonboard is not installed.
         """
-        from gateway.runs import notebook
+        require_lonboard()
+        from gateway.runs import notebook  # imports lonboard
 
         notebook.check(most)
         known = self.known(subscription_ids) if subscription_ids else self._all_known()
@@ -78,3 +89,84 @@ def _columns(one: Subscriber) -> dict[str, Any]:
     """A subscription as columns to be drawn."""
     place = {"lon": one.lon, "lat": one.lat, "region": one.region}
     return {"subscription_id": one.subscription_id, "kind": one.kind, "keywords": one.words} | place | one.conditions
+
+
+def etl(*inputs: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Clean raw messages and build their vocabulary with Spark.
+
+    Parameters
+    ----------
+    *inputs : path
+        Files, folders or patterns.
+    out : path
+        Folder for messages, vocabulary and rejected rows.
+    **options
+        Fields of `spark_etl.options.EtlOptions`, such as `time_column` or `overwrite`.
+
+    Returns
+    -------
+    dict
+        The manifest: counts, extent, options.
+
+    Raises
+    ------
+    ConfigError, InputError
+        For an unknown or invalid option, for input that cannot be read, and where Spark is not installed.
+    """
+    require("spark", "the ETL")
+    from spark_etl.job import run_etl
+
+    refuse_unknown("skyray.etl", options, EtlOptions.__dataclass_fields__)
+    return run_etl(EtlOptions(inputs=tuple(os.fspath(path) for path in inputs), out=os.fspath(out), **options))
+
+
+def run(
+    messages: str | os.PathLike[str],
+    subscriptions: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    **settings: Any,
+) -> Run:
+    """Match a stream of messages against subscriptions, to its end.
+
+    Parameters
+    ----------
+    messages : path
+        Output folder of `etl`.
+    subscriptions : path, or several
+    out : path
+        Folder for updates, results and the report.
+    **settings
+        Fields of `topology.settings.RunConfig`, such as `window`, `executor` or `overwrite`; others are
+        taken from the environment and skyray.toml, as `skyray run` does.
+
+    Returns
+    -------
+    Run
+        See `open`.
+
+    Raises
+    ------
+    EngineError
+        For an unknown or invalid setting, and other failures.
+    """
+    refuse_unknown("skyray.run", settings, RunConfig.model_fields)
+    files = [subscriptions] if isinstance(subscriptions, str | os.PathLike) else list(subscriptions)
+    config = load_config(run_settings({"messages": messages, "subscriptions": files, "out": out, **settings}))
+    running.run(config)
+    return open(config.out)
+
+
+def open(folder: str | os.PathLike[str]) -> Run:
+    """A run in any state: its `report`, `updates()`, `results()`, `explain()`, `map()`: see `gateway.runs.reader`."""
+    return Run(folder)
+
+
+def run_settings(options: Mapping[str, Any]) -> Given:
+    """Settings of `skyray.run`: its arguments, and those of environment and file. Raises ConfigError."""
+    given, found = read_settings(None), Given()
+    commands = {file.stem for file in Path(__file__).parents[1].joinpath("commands").glob("*.py")}
+    refuse_unknown_settings(given, (), {*OWNED, *commands})
+    for (section, name), (value, origin) in given.items():
+        if section in SECTIONS and name in RunConfig.model_fields:
+            found[name], found.origins[name] = value, origin
+    return found | options

@@ -7,19 +7,16 @@ colour says the kind. Geometries are Arrow arrays in the layout of GeoArrow.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import lonboard
 import numpy as np
 import pyarrow as pa
 
 from gateway.runs.notebook_shapes import MultiPolygon, shape_of
 from gateway.runs.picture import COLOURS
 from matching.errors import ConfigError
-from matching.extras import require
 from matching.kinds import KINDS
-
-if TYPE_CHECKING:
-    import lonboard
 
 _OPAQUE, _SHAPE_ALPHA = 255, 50
 _CRS = '{"crs":"OGC:CRS84"}'
@@ -51,20 +48,18 @@ class Drawing(NamedTuple):
     messages: Sequence[Mapping[str, Any]]
     left_out: Sequence[str] = ()
 
-    def map(self) -> "lonboard.Map":
+    def map(self) -> lonboard.Map:
         """The map: layers of shapes, places of subscriptions, and messages, without those that have no row.
 
         Warns of what is left out. O(rows); a circle has 65 corners.
         """
-        import lonboard
 
         for one in self.left_out:
             warnings.warn(f"map: {one}", UserWarning, stacklevel=3)
         layers = [*self._shapes(), *self._places(), *self._messages()]
         return lonboard.Map(layers, show_tooltip=True)
 
-    def _shapes(self) -> "list[lonboard.PolygonLayer]":
-        import lonboard
+    def _shapes(self) -> list[lonboard.PolygonLayer]:
 
         both = [(row, shape_of(row)) for row in self.subscriptions]
         rows = [(row, shape) for row, shape in both if shape]
@@ -83,11 +78,11 @@ class Drawing(NamedTuple):
             )
         ]
 
-    def _places(self) -> "list[lonboard.ScatterplotLayer]":
+    def _places(self) -> list[lonboard.ScatterplotLayer]:
         rows = [row for row in self.subscriptions if row.get("lon") is not None]
         return _points([_labels(row) for row in rows], _SUBSCRIPTION, rows, radius_min_pixels=6, stroked=True)
 
-    def _messages(self) -> "list[lonboard.ScatterplotLayer]":
+    def _messages(self) -> list[lonboard.ScatterplotLayer]:
         rows = [{**row, "words": " ".join(row.get("words") or ())} for row in self.messages]
         return _points(rows, _MESSAGE, self.messages, radius_min_pixels=3)
 
@@ -95,8 +90,7 @@ class Drawing(NamedTuple):
 def check(
     most: int, most_results: int = 1, subscription_ids: Sequence[str] = (), filters: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise ConfigError where lonboard is missing, a number is none to draw by, or ids and filters are given."""
-    require("notebook", "map()", "draw a picture by skyray show RUN --map FILE")
+    """Raise ConfigError for a number that is none to draw by, and for both ids and filters."""
     for name, number in (("most", most), ("most_results", most_results)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ConfigError(f"map: {name} is {number!r}: give a whole number from 1")
@@ -133,9 +127,8 @@ def _points(
     columns: Mapping[str, pa.DataType],
     rows: Sequence[Mapping[str, Any]],
     **look: Any,
-) -> "list[lonboard.ScatterplotLayer]":
+) -> list[lonboard.ScatterplotLayer]:
     """A layer of points, or none without rows, which lonboard refuses."""
-    import lonboard
 
     if not rows:
         return []

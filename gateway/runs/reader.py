@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
+from gateway.live.checkpointed import copy_checkpointed, has_not_ended
+from gateway.live.recording import paths_of
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
@@ -189,9 +191,6 @@ class Run:
 
     def _find_stream(self) -> None:
         """Read a live stream's folder for its messages, and one that has not ended as of its last checkpoint."""
-        from gateway.live.checkpointed import copy_checkpointed, has_not_ended
-        from gateway.live.recording import paths_of
-
         if not has_not_ended(self.folder, self.report):
             if "log_bytes" in self.report:
                 self.report |= paths_of(self.folder)

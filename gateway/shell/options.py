@@ -1,8 +1,4 @@
-"""Options of commands made of their definitions: fields of settings, parameters of functions, the kinds.
-
-Importing the definitions takes up to a second, so it is done for the command that runs, and not when the command line
-starts.
-"""
+"""Options of commands made of their definitions: fields of settings, and parameters of functions."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,12 +8,12 @@ from types import GenericAlias, NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 from typer.models import OptionInfo
 
 from gateway.shell.exit_codes import ENDING
-from gateway.shell.per_kind import worded
+from gateway.shell.groups import with_flags
 from gateway.shell.settings import OWNED, PREFIX, SECTIONS, Setting, read_settings, refuse_unknown_settings
 from matching.errors import ConfigError
 from topology.given import COMMAND_LINE, Given
@@ -71,7 +67,7 @@ def _sources(
     ] = None,
     count: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=N", help="How many subscriptions there are of a kind: {running}; may be repeated."),
+        typer.Option(metavar="KIND=N", help="How many subscriptions there are of a kind: {names}; may be repeated."),
     ] = None,
 ) -> None:
     """Options of every command: where its settings come from."""
@@ -88,16 +84,16 @@ def example(line: str) -> str:
     return f"Example: {line}\n\n{ENDING}"
 
 
-class Late(OptionInfo):
-    """Placeholder in a command's signature for options that are made when the command runs.
+class Defined(OptionInfo):
+    """Placeholder in a command's signature for options that are defined elsewhere.
 
     The command gets a `Given` of the given ones by name; defaults stay with the definitions. `section` is that of
     them all, by default as `shares` says.
     """
 
-    def __init__(self, options: Callable[[], Iterable[Parameter]], section: str | None = None):
+    def __init__(self, options: Iterable[Parameter], section: str | None = None):
         super().__init__(default=...)
-        self.options, self.section = options, section
+        self.options, self.section = tuple(options), section
 
 
 def shares(*sections: str, shown: Collection[str] | None = None, quiet: Collection[str] = ()) -> Callable[[Any], Any]:
@@ -121,7 +117,7 @@ def shares(*sections: str, shown: Collection[str] | None = None, quiet: Collecti
 
 
 class Command(TyperCommand):
-    """A command with options defined elsewhere (`Late`), and words in braces (`gateway.shell.per_kind`).
+    """A command with options defined elsewhere (`Defined`).
 
     Every option is a setting, too, by section and name; a hidden one is nothing else.
     """
@@ -144,21 +140,25 @@ class Command(TyperCommand):
         if self._complete is None:
             complete, self._stands_for, self.settings, self._origins = [], {}, {}, {}
             for param in super().get_params(ctx):
-                late = param.type_descriptor.parameter_info  # type: ignore[attr-defined]
+                defined = param.type_descriptor.parameter_info  # type: ignore[attr-defined]
                 made = [param]
-                if isinstance(late, Late):
-                    made = _made(late.options())
+                if isinstance(defined, Defined):
+                    made = _made(defined.options)
                     self._stands_for |= dict.fromkeys((option.name for option in made), param.name)
                 for option in made:
                     if isinstance(option, TyperOption) and option.name not in _FREE:
-                        self._place(option, getattr(late, "section", None))
+                        self._place(option, getattr(defined, "section", None))
                 complete += made
             sections = {section for section, _ in self.settings}
             for option in _made(signature(_sources).parameters.values()):
-                if _OF_SECTIONS.get(option.name, option.name) in (*sections, *_FREE):
+                section = _OF_SECTIONS.get(option.name, option.name)
+                if section in (*sections, *_FREE):
                     option.expose_value = False
+                    option.help = option.help.format(
+                        names=", ".join(name for one, name in self.settings if one == section)
+                    )
                     complete.append(option)
-            self._complete = _in_groups(_with_flags(complete))
+            self._complete = _in_groups(with_flags(complete))
         return self._complete
 
     def _place(self, option: Any, section: str | None) -> None:
@@ -227,16 +227,6 @@ class Command(TyperCommand):
                 return f"write {spelled}=VALUE, or {own} = VALUE in [{section}] of skyray.toml"
         return _GONE.get(typed)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help page. The words in braces list every engine, so they are filled in here, not for each run."""
-        self._complete = worded(self.get_params(ctx))
-        super().format_help(ctx, formatter)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """What may follow, with the help of each option."""
-        self._complete = worded(self.get_params(ctx))
-        return super().shell_complete(ctx, incomplete)
-
     def invoke(self, ctx: Any) -> Any:
         given = {name: Given() for name in self._stands_for.values()}
         spelled = {option.name: option.opts[0] for option in self.settings.values()}
@@ -266,24 +256,9 @@ def as_typed(option: Any, place: tuple[str, str], setting: Setting) -> Any:
     return str(value)
 
 
-class Group(TyperGroup):
-    """A command that only groups others."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _with_flags(super().get_params(ctx))
-
-
-def _with_flags(params: list[Any]) -> list[Any]:
-    """The same parameters; a flag is shown without a type, since it takes no value."""
-    for param in params:
-        if isinstance(param, TyperOption) and param.is_flag:
-            param.display_type_rich = lambda ctx: None
-    return params
-
-
 def _in_groups(params: list[Any]) -> list[Any]:
     """The same parameters, those of a group next to each other; where there are groups, the help shows them so."""
-    found = {param.rich_help_panel for param in params if param.rich_help_panel and not param.hidden}
+    found = dict.fromkeys(param.rich_help_panel for param in params if param.rich_help_panel and not param.hidden)
     if not found:
         return params
     named = [section.capitalize() for section in SECTIONS]

@@ -57,6 +57,14 @@ def check_packages(names: Iterable[str] = PACKAGES) -> None:
             )
 
 
+def version_of(name: str) -> str:
+    """The version of an installed distribution, or "not installed"."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def from_checkout(module: str, purpose: str) -> ModuleType:
     """Import a module that lives beside our packages in a checkout but is not installed.
 

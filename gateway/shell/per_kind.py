@@ -1,10 +1,5 @@
-"""Kinds in the options of commands: words in help texts, and a setting for each kind.
+"""Kinds in the options of commands: words in help texts, and a setting for each kind."""
 
-The table of kinds takes most of a second to import, so it is read for a help page, and not when the command line
-starts.
-"""
-
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
@@ -12,6 +7,7 @@ from typing import Any
 import typer
 
 from matching.kind_table import ByName, Kinds
+from matching.kinds import KINDS
 
 
 def each_kind(kinds: Kinds) -> Iterator[Parameter]:
@@ -21,24 +17,8 @@ def each_kind(kinds: Kinds) -> Iterator[Parameter]:
         yield Parameter(kind.name, Parameter.KEYWORD_ONLY, default=option, annotation=int)
 
 
-def worded(params: Sequence[Any], kinds: Kinds | None = None) -> list[Any]:
-    """The parameters of a command, with the words in braces in their help texts filled in (see `words_of`)."""
-    if not any("{" in (param.help or "") for param in params):
-        return list(params)
-    if kinds is None:
-        from matching.kinds import KINDS
-
-        kinds = KINDS
-    words, found = words_of(kinds), []
-    for param in params:
-        made = copy.copy(param)
-        made.help = (param.help or "").format(**words)
-        found.append(made)
-    return found
-
-
 def words_of(kinds: Kinds) -> dict[str, str]:
-    """What may stand in braces: `kinds`, `running`, `match`, `engines`, `windows`, `fewer`."""
+    """Parts of help texts: `kinds`, `running`, `match`, `engines`, `windows`, `fewer`."""
     idle = [kind.name for kind in kinds if not kind.runs]
     running = _listed([kind.name for kind in kinds.run], "or")
     fewer = [f"{kind.recipe.share} times fewer of {kind.name}" for kind in kinds.run if kind.recipe.share > 1]
@@ -59,3 +39,7 @@ def _own(named: Mapping[str, Any]) -> str:
 
 def _listed(names: Sequence[str], last: str) -> str:
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+#: Parts of help texts, of the kinds that there are.
+WORDS = words_of(KINDS)

@@ -1,7 +1,7 @@
 """Settings besides the options of a command: a TOML file, the environment, and `--set`.
 
 The command line wins, `--set` included; then the environment (`SKYRAY_SECTION__NAME`), then the file, then the default.
-Commands read all three through `gateway.shell.options.Command`, `skyray.run` through `run_settings`.
+Commands read all three through `gateway.shell.options.Command`.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from matching.errors import ConfigError
-from topology.given import COMMAND_LINE, Given
+from topology.given import COMMAND_LINE
 
 #: Read when it exists and no other file is named.
 DEFAULT_FILE = "skyray.toml"
@@ -116,19 +116,6 @@ def refuse_unknown_settings(given: Mapping[Place, Setting], own: Collection[Plac
             raise ConfigError(f"--set {section}.{name}: unknown setting{hint}")
         if place not in known and (section in complete or section not in sections):
             raise ConfigError(f"{origin}: unknown setting {section}.{name}{_suggested(f'{section}.{name}', known)}")
-
-
-def run_settings(options: Mapping[str, Any]) -> Given:
-    """Settings of `skyray.run`: its arguments, and those of environment and file. Raises ConfigError."""
-    from topology.settings import RunConfig
-
-    given, found = read_settings(None), Given()
-    commands = {file.stem for file in Path(__file__).parents[1].joinpath("commands").glob("*.py")}
-    refuse_unknown_settings(given, (), {*OWNED, *commands})
-    for (section, name), (value, origin) in given.items():
-        if section in SECTIONS and name in RunConfig.model_fields:
-            found[name], found.origins[name] = value, origin
-    return found | options
 
 
 def _of_file(named: Path | None) -> dict[Place, Setting]:

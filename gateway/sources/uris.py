@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway.brokers.kafka_properties import read_properties
 from gateway.brokers.uris import NAME, TOPIC, check_parameters, hosts_of, name_of, refuse_login, shown, split, wrong_of
+from gateway.sources.folder import FolderSource
 from gateway.sources.source import Source
 from matching.errors import ConfigError
 from matching.extras import require
@@ -62,8 +63,6 @@ def source_of(uri: str) -> Source:
 
 
 def _folder_source(uri: str) -> Source:
-    from gateway.sources.folder import FolderSource
-
     folder = Path(uri.removeprefix(_FEED)).absolute()
     if uri == _FEED or not folder.is_dir():
         raise ConfigError(f"--from {uri}: there is no such folder; create it, or let the job begin that feeds it")

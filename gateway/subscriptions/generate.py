@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import typer
 
+from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import whole_file
 from gateway.subscriptions.filters import draw_conditions, draw_excluded, draw_shapes
 from matching.attributes import ATTRIBUTE
@@ -77,7 +78,7 @@ def generate_subscriptions(
     ] = None,
     until_share: Annotated[float, typer.Option(help="Share of subscriptions that end early.")] = 0.0,
     match: Annotated[
-        str | None, typer.Option(help="all or any of the keywords, for {match}; the other kinds take any.")
+        str | None, typer.Option(help=f"all or any of the keywords, for {WORDS['match']}; the other kinds take any.")
     ] = None,
     max_frequency: Annotated[
         float, typer.Option(help="Leave out words that more than this share of the messages have; 1 leaves none out.")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.commands.demo_of_feed import subscriptions
+from gateway.commands.feed_demo import subscriptions
 from gateway.shell.places import places
 from matching.kinds import KINDS
 from tests.support.processes import Command

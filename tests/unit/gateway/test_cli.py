@@ -63,6 +63,25 @@ def test_cli_commands_are_those_that_scripts_rely_on():
     assert expected | {"config show", "topology show", "version"} == commands().keys()
 
 
+def test_cli_list_of_commands_has_every_file_and_the_first_sentence_of_its_help():
+    root = typer.main.get_command(cli.app)
+    files = Path(cli.__file__).parent.joinpath("commands").glob("*.py")
+    assert cli.COMMANDS.keys() == {
+        file.stem.replace("_", "-") for file in files if "\napp = typer.Typer(" in file.read_text()
+    }
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        assert cli.COMMANDS[name] == command.help.split("\n\n")[0]
+
+
+def test_cli_help_imports_no_command():
+    script = "import sys; from gateway import cli; cli.main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "feed-demo" in done.stdout, done.stderr
+    loaded = done.stdout.splitlines()[-1].split()
+    assert not {"numba", "pyarrow", "pydantic"} & set(loaded)
+    assert not [name for name in loaded if name.startswith("gateway.commands")]
+
+
 def parameters(name):
     """The parameters of a command by name, as they are once it is asked for them."""
     command = commands()[name]
@@ -169,7 +188,7 @@ def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
         told.update(options)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("topology.settings.load_config", load_config)
+    monkeypatch.setattr("gateway.commands.run.load_config", load_config)
     arguments = ["--batch", "5000", "--overwrite", "--engine", "topk=a", "--engine", "boolean=b", "--messages", "m"]
     assert cli.main(["run", *arguments, "--subscriptions", "x", "y"]) == 2
     assert told == {
@@ -345,7 +364,7 @@ def test_cli_error_in_command_gives_its_exit_code(monkeypatch, capsys, error, co
     def broken(*_args):
         raise error
 
-    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
+    monkeypatch.setattr("gateway.commands.doctor.examine", broken)
     assert cli.main(["doctor"]) == code
     printed = capsys.readouterr()
     assert printed.err.startswith("error: ")
@@ -359,7 +378,7 @@ def test_cli_traceback_of_a_component_is_shown_where_the_program_is_to_blame(mon
         raise error
 
     error.args = ("query:0 failed in execute: no disk\nTraceback (most recent call last):\n  File x\nOSError: no disk",)
-    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
+    monkeypatch.setattr("gateway.commands.doctor.examine", broken)
     cli.main(["doctor"])
     printed = capsys.readouterr().err
     assert printed.startswith("error: query:0 failed in execute: no disk\n")

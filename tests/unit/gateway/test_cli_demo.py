@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gateway.commands.demo_of_places import Demo
+from gateway.commands.demo import Demo
 from gateway.runs.distance import distance_km
 from gateway.shell.places import places, write_places
 from gateway.shell.progress import component_table, headline, print_summary

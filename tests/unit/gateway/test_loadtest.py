@@ -166,7 +166,7 @@ def test_cli_loadtest_passes_on_what_was_given_and_nothing_else(monkeypatch):
         told.update(options)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("gateway.load.loadtest.load_test", load)
+    monkeypatch.setattr("gateway.commands.loadtest.load_test", load)
     cli.main(["loadtest", "--rate", "5", "--query-bolts", "3", "--count", "topk=7"])
     assert told == {"rate": 5.0, "query_bolts": 3, "subscriptions": {"topk": 7}}
 

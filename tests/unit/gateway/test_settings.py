@@ -6,8 +6,9 @@ import pytest
 import typer
 
 import gateway.cli as cli
+from gateway.runs.interface import run_settings
 from gateway.shell.options import Command
-from gateway.shell.settings import SECTIONS, run_settings
+from gateway.shell.settings import SECTIONS
 from matching.errors import ConfigError
 from tests.support.surroundings import without_settings
 from topology.given import Given
@@ -37,7 +38,7 @@ def given_to(monkeypatch):
             got.append(options)
             raise ConfigError("enough")
 
-        monkeypatch.setattr("topology.settings.load_config", load_config)
+        monkeypatch.setattr("gateway.commands.run.load_config", load_config)
         assert cli.main(["run", *arguments]) == 2
         return got[0] if got else None
 
