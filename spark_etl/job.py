@@ -1,9 +1,8 @@
 """The whole ETL: raw files in, a directory of numbered messages, vocabulary, rejects and manifest out.
 
 The steps in order, one file each: `spark_etl.sources`, `spark_etl.finding`, `spark_etl.ingest`, `spark_etl.clean`,
-`spark_etl.vocabulary`, `spark_etl.vectorise`; `spark_etl.small` has the last steps for small input. Intermediate rows
-are Parquet in a hidden directory beside the output, which is renamed into place at the end, so an output directory is
-always complete. `spouts.parquet` reads it.
+`spark_etl.vocabulary`, `spark_etl.vectorise`. Intermediate rows are Parquet in a hidden directory beside the output,
+which is renamed into place at the end, so an output directory is always complete. `spouts.parquet` reads it.
 
 Every Spark worker must reach inputs and output: any path on one machine, a shared folder on a cluster.
 """
@@ -15,7 +14,6 @@ import shutil
 import time
 import unicodedata
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -23,54 +21,35 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from matching.attributes import TYPES
 from matching.errors import ConfigError, EngineError, InputError
 from matching.words.tokeniser import tokeniser_number
-from spark_etl import small
-from spark_etl.clean import (
-    clean_rows,
-    find_duplicates,
-    of_verdict,
-    place_of,
-    read_cleaned,
-    rejected_rows,
-    stream_order,
-    write_numbered,
-)
+from spark_etl.clean import clean_rows, place_of
 from spark_etl.finding import find_columns
 from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
+from spark_etl.ordered import TERM_COUNTS, order_rows
 from spark_etl.schemas import ATTRIBUTE, ATTRIBUTES_VERSION, FORMAT_VERSION
 from spark_etl.session import spark_session
 from spark_etl.sources import InputFile, find_sources
-from spark_etl.span import likely_times, sorted_times
+from spark_etl.span import likely_times
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
-from spark_etl.vectorise import (
-    add_facts,
-    rejected_files,
-    vocabulary_file,
-    write_messages,
-    write_rejected,
-    write_vocabulary,
-)
-from spark_etl.vocabulary import split_stop_terms, term_statistics
+from spark_etl.vectorise import add_facts, write_files, write_vocabulary
+from spark_etl.vocabulary import term_statistics
+from spark_etl.written import read_parquet
 
 __all__ = ["STAGES", "EtlOptions", "EtlProgress", "run_etl"]
 
-STAGES = ("start", "clean", "duplicates", "order", "vocabulary", "messages", "rejected", "publish")
-#: Shuffled bytes of a partition.
-_PARTITION_BYTES = 64 * 2**20
-#: Most bytes of cleaned rows that are handled without shuffles, in some four times as much memory.
-_SMALL_BYTES = 256 * 2**20
+STAGES = ("start", "clean", "vocabulary", "messages", "publish")
+#: Bytes of text of a partition that is shuffled, and most of input that is handled as one partition, without shuffles.
+_PARTITION_BYTES, _ONE_PARTITION_BYTES = 64 * 2**20, 16 * 2**20
 #: Text below this size takes minutes on a small machine.
 _SHORT_JOB_BYTES = 2**30
 _run_numbers = itertools.count()
@@ -149,9 +128,8 @@ def run_etl(options: EtlOptions, on_progress: OnProgress | None = None, spark: S
 
     Notes
     -----
-    Same input files, options and versions give the same bytes, with any number of cores. This process handles cleaned
-    rows of up to 256 MiB; of larger input it gets no row, and its memory grows with the number of files alone. Workers
-    have the vocabulary in memory.
+    Same input files, options and versions give the same bytes, with any number of cores. This process gets no row, and
+    its memory grows with the number of files alone. Workers have the vocabulary in memory.
     """
     options.check()
     if options.out is None:
@@ -231,7 +209,10 @@ def _check_out(out: Path, overwrite: bool) -> None:
 def _configure(session: SparkSession, sources: list[InputFile], cores: int) -> None:
     size = sum(source.text_bytes for source in sources)
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.shuffle.partitions", max(cores, size // _PARTITION_BYTES))
+    few = min(cores, -(-size // _ONE_PARTITION_BYTES))
+    session.conf.set("spark.sql.shuffle.partitions", max(1, few, size // _PARTITION_BYTES))
+    # Each stage would be a job of its own, and there are no joins that could be planned anew.
+    session.conf.set("spark.sql.adaptive.enabled", False)
     # A batch may consist of the longest texts that are accepted.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 8192)
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _PARTITION_BYTES)
@@ -241,42 +222,29 @@ def _transform(
     session: SparkSession, sources: list[InputFile], options: EtlOptions, hidden: Path, cores: int, run: _Run
 ) -> dict[str, Any]:
     """All steps between the input and the manifest; writes into `hidden`."""
-    scratch = hidden / "scratch"
-    with run.stage("clean"):
-        reasons: Counter[str | None] = Counter()
-        for found in clean_rows(session, plan_tasks(sources, cores), options, str(scratch / "cleaned")).collect():
-            reasons[found["reason"]] += found["rows"]
-        cleaned = read_cleaned(session, str(scratch / "cleaned"), options.attributes())
-        run.rows = read = reasons.total()
-        candidates = reasons.pop(None, 0)
-        if not candidates:
-            raise _nothing_usable(cleaned, sources, reasons)
-        broken = cleaned.where(F.col("reason") == "broken_file").orderBy("row_id").select("original")
-        broken_files = [row[0] for row in broken.collect()] if reasons.get("broken_file") else []
-    is_small = sum(_plain_bytes(path) for path in (scratch / "cleaned").glob("part-*.parquet")) <= _SMALL_BYTES
-    if is_small:
-        done = _in_memory(session, options, hidden, run)
-    else:
-        done = _by_shuffles(session, cleaned, options, hidden, run)
-    kept, duplicates, clashes = done.kept, done.duplicates, done.clashes
-    if clashes is not None:
-        reasons["duplicate_id"] = candidates - kept - duplicates
-    facts = add_facts([file.pop("facts") for file in done.messages])
-    if sum(file["rows"] for file in done.messages) != kept:
-        raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     schema = options.attributes()
+    with run.stage("clean"):
+        cleaned = clean_rows(session, plan_tasks(sources, cores), options)
+        rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"))
+        kept = len(rows.kept)
+        run.rows = read = kept + rows.duplicates + len(rows.rejected)
+        if not kept:
+            raise _nothing_usable(sources, rows.reasons)
+        likely_us = likely_times(kept - rows.untimed, rows.time)
+    with run.stage("vocabulary"):
+        counts = read_parquet(session, rows.terms, ", ".join(map(" ".join, TERM_COUNTS.items())))
+        vocabulary = write_vocabulary(term_statistics(counts, kept), str(hidden), options.stop_share * kept)
+    with run.stage("messages"):
+        written, rejects = write_files(session, rows, sources, str(hidden), options.rows_per_file, likely_us, schema)
+    facts = add_facts([file.pop("facts") for file in written])
+    if sum(file["rows"] for file in written) != kept:
+        raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     attributes = [
         {"name": one.name, "type": TYPES[one.type], "messages": facts[ATTRIBUTE + one.name]}
         for one in schema.attributes
     ]
-    with run.stage("rejected"):
-        if is_small and clashes is None:
-            lines = small.batches_of(small.rejected_rows(scratch / "cleaned"))
-            rejects = list(rejected_files(lines, str(hidden), sources))
-        else:  # numbers of clashing rows are formatted by Java
-            rejects = write_rejected(rejected_rows(cleaned, clashes), str(hidden), sources) if reasons else []
-    rejected = reasons.total()
-    if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
+    rejected = len(rows.rejected)
+    if sum(file["rows"] for file in rejects) != rejected:
         raise EngineError("the ETL's counts do not add up; please report this with the run log")
     return {
         "format": "skyray-etl",
@@ -284,96 +252,38 @@ def _transform(
         "tokeniser": tokeniser_number(),
         "read": read,
         "kept": kept,
-        "duplicates": duplicates,
+        "duplicates": rows.duplicates,
         "rejected": rejected,
-        "rejected_by_reason": dict(sorted(reasons.items())),
-        "broken_files": broken_files,
+        "rejected_by_reason": {reason: count for reason, (count, _) in sorted(rows.reasons.items())},
+        "broken_files": rows.broken,
         "null_times": facts["null_times"],
         "bad_times": facts["bad_times"],
         "odd_times": facts["odd_times"],
-        "likely_times": done.likely_us and [moment_of(time_us).isoformat() for time_us in done.likely_us],
+        "likely_times": likely_us and [moment_of(time_us).isoformat() for time_us in likely_us],
         "deletes": facts["deletes"],
         "range_messages": facts["range_messages"],
         "messages_without_terms": facts["messages_without_terms"],
-        "total_tokens": done.vocabulary.pop("tokens"),
-        "vocabulary_size": done.vocabulary["rows"],
-        "stop_terms": done.stop_terms,
+        "total_tokens": vocabulary.pop("tokens"),
+        "vocabulary_size": vocabulary["rows"],
+        "stop_terms": vocabulary.pop("stop_terms"),
         "extent": facts["extent"],
         **({"attributes": attributes} if attributes else {}),
         "options": options.recorded(),
         "versions": _versions(),
         "files": {
             file["name"]: {"rows": file["rows"], "size_bytes": file["size_bytes"], "sha256": file["sha256"]}
-            for file in sorted([done.vocabulary, *done.messages, *rejects], key=lambda file: file["name"])
+            for file in sorted([vocabulary, *written, *rejects], key=lambda file: file["name"])
         },
     }
 
 
-class _Done(NamedTuple):
-    """Results of the steps between cleaning and rejects; `clashes` as in `rejected_rows`."""
-
-    kept: int
-    duplicates: int
-    clashes: DataFrame | None
-    likely_us: tuple[int, int] | None
-    stop_terms: list[str]
-    vocabulary: dict[str, Any]
-    messages: list[dict[str, Any]]
-
-
-def _by_shuffles(session: SparkSession, cleaned: DataFrame, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
-    """These steps by Spark, for input of any size."""
-    distinct, order = str(hidden / "scratch" / "distinct"), str(hidden / "scratch" / "order")
-    with run.stage("duplicates"):
-        verdicts = find_duplicates(cleaned, distinct)
-        kept = verdicts["kept"]
-    with run.stage("order"):
-        numbered = write_numbered(stream_order(of_verdict(session, distinct, "kept")), "seq", order)
-        likely_us = likely_times(*sorted_times(Path(order), "event_time_us"))
-        messages = numbered.select("seq", "row_id").join(cleaned, "row_id")
-    with run.stage("vocabulary"):
-        repeated = [of_verdict(session, distinct, verdict) for verdict in verdicts if verdict != "kept"]
-        statistics, stop_terms = split_stop_terms(term_statistics(cleaned, repeated, kept), kept, options.stop_share)
-        vocabulary = write_vocabulary(statistics, str(hidden))
-    with run.stage("messages"):
-        written = write_messages(messages, str(hidden), kept, options.rows_per_file, likely_us, options.attributes())
-    clashes = of_verdict(session, distinct, "duplicate_id") if "duplicate_id" in verdicts else None
-    return _Done(kept, verdicts.get("duplicate", 0), clashes, likely_us, stop_terms, vocabulary, written)
-
-
-def _in_memory(session: SparkSession, options: EtlOptions, hidden: Path, run: _Run) -> _Done:
-    """The same steps in this process, for input that fits into its memory."""
-    with run.stage("duplicates"):
-        distinct = small.find_duplicates(hidden / "scratch" / "cleaned")
-        kept = len(distinct.kept)
-    with run.stage("order"):
-        messages = small.stream_order(distinct.kept)
-        likely_us = likely_times(*small.times_of(messages))
-    with run.stage("vocabulary"):
-        log: Callable[[float], float] = session._jvm.java.lang.StrictMath.log  # type: ignore[union-attr]
-        statistics, stop_terms = small.split_stop_terms(small.term_statistics(messages, log), kept, options.stop_share)
-        vocabulary = vocabulary_file(small.batches_of(statistics), str(hidden))
-    with run.stage("messages"):
-        written = small.write_messages(messages, str(hidden), options.rows_per_file, likely_us, options.attributes())
-    clashes = [(row_id,) for row_id in distinct.clashes]
-    later = session.createDataFrame(clashes, "row_id long") if clashes else None
-    return _Done(kept, distinct.duplicates, later, likely_us, stop_terms, vocabulary, written)
-
-
-def _plain_bytes(path: Path) -> int:
-    """Size of a Parquet file without compression."""
-    metadata = pq.read_metadata(path)
-    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-
-
-def _nothing_usable(cleaned: DataFrame, sources: list[InputFile], reasons: Mapping[Any, int]) -> InputError:
+def _nothing_usable(sources: list[InputFile], reasons: Mapping[str, tuple[int, list]]) -> InputError:
     """The error for input without a usable row, with the first row of each reason."""
-    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
-    examples = {row["reason"]: row["first"] for row in first.collect()}
+    commonest = sorted(sorted(reasons.items()), key=lambda item: -item[1][0])
     return nothing_usable(
         {
-            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"], example["column"])
-            for reason, example in sorted(examples.items(), key=lambda item: -reasons[item[0]])
+            reason: (count, *place_of(sources, row_id), original, column)
+            for reason, (count, (row_id, original, column)) in commonest
         }
     )
 

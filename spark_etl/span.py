@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from matching.fields import FIRST_US, LAST_US
@@ -43,41 +41,3 @@ def likely_times(timed: int, at: Callable[[int], int]) -> tuple[int, int] | None
     first, last = at(math.floor(FROM * (timed - 1))), at(math.ceil(TO * (timed - 1)))
     far = _FAR * (last - first)
     return (max(FIRST_US, first - far), min(LAST_US, last + far)) if far else None
-
-
-def sorted_times(folder: Path, column: str) -> tuple[int, Callable[[int], int]]:
-    """Number of times in sorted files, and a function that reads the nth of them.
-
-    Parameters
-    ----------
-    folder : Path
-        Parquet files `part-*`, sorted by the column over all of them, nulls first.
-    column : str
-        Times in microseconds.
-
-    Notes
-    -----
-    Reads the footers, and one row group for each time.
-    """
-    groups: list[tuple[Path, int]] = []
-    sizes: list[int] = []
-    nulls = 0
-    for path in sorted(folder.glob("part-*.parquet"), key=lambda path: int(path.name.split("-")[1])):
-        metadata = pq.read_metadata(path)
-        place = metadata.schema.names.index(column)
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            groups.append((path, number))
-            sizes.append(group.num_rows)
-            nulls += group.column(place).statistics.null_count
-    ends = np.cumsum(sizes)
-
-    def at(nth: int) -> int:
-        row = nulls + nth
-        group = int(np.searchsorted(ends, row, side="right"))
-        path, number = groups[group]
-        with pq.ParquetFile(path) as file:
-            times = file.read_row_group(number, [column])[column]
-        return times[row - int(ends[group]) + sizes[group]].as_py()
-
-    return int(ends[-1]) - nulls, at

@@ -1,14 +1,12 @@
-"""Fourth step of the ETL: turn terms into weighted vectors of term ids, and write the output files.
+"""Fifth step of the ETL: turn terms into weighted vectors of term ids, and write the output files.
 
-Spark's Python workers write each file by pyarrow from one sorted partition, in row groups of fixed size, so the bytes
-depend on the rows alone and not on cores, batches or retries. `spark_etl.job` calls the `write_` functions, and for
-small input the `_file` functions without Spark (`spark_etl.small`). What a file contains is fixed by
-`spark_etl.schemas`: a change there or here breaks `docs/formats.md`.
+Spark's Python workers write each file by pyarrow from sorted rows, in row groups of fixed size, so the bytes depend on
+the rows alone and not on cores, batches or retries. What a file contains is fixed by `spark_etl.schemas`: a change
+there or here breaks `docs/formats.md`.
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,112 +14,111 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.model import TERM
 from matching.text import unit_weights
 from matching.validate import DELETE
 from spark_etl.clean import LINE_BITS, reject_line
+from spark_etl.ordered import REJECTED_COLUMNS, Ordered
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
 from spark_etl.sources import InputFile
-from spark_etl.written import replacing
+from spark_etl.written import Batches, in_tasks, of_partitions, replacing
 
 #: Rows of a row group of every Parquet file that the ETL writes.
 ROW_GROUP_ROWS = 16_384
-#: Rejects of this many consecutive lines of an input file go into one output file.
-REJECT_LINES_PER_FILE = 1_000_000
-
-#: Schema in which a worker returns the description of each file it wrote (`_description`), as JSON.
-_WRITTEN_SCHEMA = "written string"
-_Batches = Iterator[pa.RecordBatch]
+_TERM_ORDER = ("document_frequency", "term")
 
 
-def write_vocabulary(statistics: DataFrame, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet` by one Spark task, which streams the rows; returns what `vocabulary_file` returns."""
-
-    def write(batches: _Batches) -> _Batches:
-        yield _described(vocabulary_file(batches, out))
-
-    columns = statistics.select(VOCABULARY_SCHEMA.names[1:]).repartition(1)
-    in_place = columns.sortWithinPartitions("document_frequency", "term")
-    written = _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
-    return written[0] if written else vocabulary_file(iter(()), out)  # Spark starts no task where there are no terms
-
-
-def vocabulary_file(batches: _Batches, out: str) -> dict[str, Any]:
-    """Write `vocabulary.parquet`, and number the terms from 0 in the order of the rows.
+def write_vocabulary(statistics: DataFrame, out: str, most: float) -> dict[str, Any]:
+    """Write `vocabulary.parquet` by one Spark task: terms by ascending document frequency, then by their bytes.
 
     Parameters
     ----------
-    batches : iterator of pa.RecordBatch
-        The columns of `VOCABULARY_SCHEMA` but the id; rows by ascending document frequency, then by the term's bytes.
+    statistics : DataFrame
+        Of `vocabulary.term_statistics`.
     out : str
         The output directory.
+    most : float
+        Terms of a higher document frequency are left out.
 
     Returns
     -------
     dict
-        `name`, `rows`, `size_bytes` and `sha256` of the file, and `tokens`: occurrences of all terms.
+        `name`, `rows`, `size_bytes` and `sha256` of the file, `tokens`: occurrences of all its terms, and `stop_terms`:
+        the terms left out, sorted.
     """
-    tokens = 0
 
-    def numbered() -> _Batches:
-        nonlocal tokens
-        first = 0
-        for batch in batches:
-            ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
-            first += batch.num_rows
-            tokens += int(batch.column("collection_count").to_numpy().sum())
-            yield pa.RecordBatch.from_arrays([ids, *batch.columns], schema=VOCABULARY_SCHEMA)
+    def write(batches: Batches) -> Iterator[dict[str, Any]]:
+        columns = pa.schema([(field.name, field.type) for field in list(VOCABULARY_SCHEMA)[1:]])
+        rows = (pa.RecordBatch.from_arrays(batch.columns, schema=columns) for batch in batches)
+        table = pa.Table.from_batches(rows, columns).sort_by([(name, "ascending") for name in _TERM_ORDER])
+        staying = int(np.searchsorted(table["document_frequency"].to_numpy(), most, side="right"))
+        stop_terms = sorted(table["term"].slice(staying).to_pylist())
+        table = table.slice(0, staying).add_column(0, "term_id", pa.array(np.arange(staying, dtype=np.int32)))
+        batches = iter(table.cast(VOCABULARY_SCHEMA).to_batches())
+        file = _write_parquet(batches, VOCABULARY_SCHEMA, out, "vocabulary.parquet")
+        yield file | {"tokens": int(table["collection_count"].to_numpy().sum()), "stop_terms": stop_terms}
 
-    return _write_parquet(numbered(), VOCABULARY_SCHEMA, out, "vocabulary.parquet") | {"tokens": tokens}
+    (written,) = of_partitions(statistics, write)
+    return written
 
 
-def write_messages(
-    numbered: DataFrame,
+def write_files(
+    spark: SparkSession,
+    rows: Ordered,
+    sources: list[InputFile],
     out: str,
-    kept: int,
     rows_per_file: int,
     likely_us: tuple[int, int] | None,
     schema: AttributeSchema = NO_ATTRIBUTES,
-) -> list[dict[str, Any]]:
-    """Write `messages/part-NNNNN.parquet`, `rows_per_file` rows each, from rows of `clean.CLEAN_SCHEMA` with a `seq`.
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Write `messages/part-NNNNN.parquet`, and `rejected/part-FFFFF-NNNNN.jsonl`, F the number of the input file.
 
-    The vocabulary must be in `out` before: every worker reads it once (about 150 bytes of memory a term).
+    A Spark task writes a file. The vocabulary must be in `out` before: every worker reads it once (about 150 bytes of
+    memory a term).
 
     Parameters
     ----------
-    numbered : DataFrame
-        Rows of `clean.CLEAN_SCHEMA` and `seq`, dense from 0.
+    spark : SparkSession
+    rows : Ordered
+    sources : list of InputFile
+        The input files, by the number in `row_id`.
     out : str
         The output directory.
-    kept : int
-        Number of rows.
     rows_per_file : int
+        Of messages.
     likely_us : (int, int), optional
         First and last likely event time in microseconds, as of `count_facts`.
     schema : AttributeSchema, optional
 
     Returns
     -------
-    list of dict
-        One a file, as `message_file` returns it.
+    lists of dict
+        For each file of messages what `message_file` returns; `name`, `rows`, `size_bytes` and `sha256` of the others.
     """
-    files = max(1, -(-kept // rows_per_file))
+    files = -(-len(rows.kept) // rows_per_file)
 
-    def write(batches: _Batches) -> _Batches:
-        for number, part in _cut(batches, lambda batch: batch.column("seq").to_numpy() // rows_per_file):
-            yield _described(message_file(part, out, number, likely_us, schema))
+    def write(number: int) -> dict[str, Any]:
+        if number < files:
+            batches = rows.kept.batches(number * rows_per_file, (number + 1) * rows_per_file)
+            return message_file(batches, out, number, likely_us, schema)
+        chunk, first, end = rows.chunks[number - files]
+        lines = (
+            reject_line(sources, *row)
+            for batch in rows.rejected.batches(first, end, list(REJECTED_COLUMNS))
+            for row in zip(*(batch.column(name).to_pylist() for name in REJECTED_COLUMNS), strict=True)
+        )
+        source, place = divmod(chunk, 1 << LINE_BITS)
+        return _write_lines(lines, out, f"rejected/part-{source:05d}-{place:05d}.jsonl")
 
-    file_number = F.floor(F.col("seq") / F.lit(rows_per_file)).cast("int")
-    in_place = numbered.repartitionById(files, file_number).sortWithinPartitions("seq")
-    return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
+    written = in_tasks(spark, files + len(rows.chunks), write)
+    return written[:files], written[files:]
 
 
 def message_file(
-    batches: _Batches,
+    batches: Batches,
     out: str,
     number: int,
     likely_us: tuple[int, int] | None,
@@ -134,7 +131,7 @@ def message_file(
     batches : iterator of pa.RecordBatch
         Rows of the file, by ascending seq.
     out, likely_us, schema
-        As of `write_messages`.
+        As of `write_files`.
     number : int
 
     Returns
@@ -146,7 +143,7 @@ def message_file(
     facts: list[dict[str, Any]] = []
     attribute_names = message_schema(schema).names[len(MESSAGE_SCHEMA) :]
 
-    def vectors() -> _Batches:
+    def vectors() -> Batches:
         for batch in batches:
             vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")), schema)
             valued = {name: batch.num_rows - vector.column(name).null_count for name in attribute_names}
@@ -155,47 +152,6 @@ def message_file(
 
     file = _write_parquet(vectors(), message_schema(schema), out, f"messages/part-{number:05d}.parquet")
     return file | {"facts": add_facts(facts)}
-
-
-def write_rejected(rejected: DataFrame, out: str, sources: list[InputFile]) -> list[dict[str, Any]]:
-    """Write `rejected/part-FFFFF-NNNNN.jsonl`, F the number of the input file, in the order of the input."""
-
-    def write(batches: _Batches) -> _Batches:
-        yield from map(_described, rejected_files(batches, out, sources))
-
-    chunk = F.shiftright("row_id", LINE_BITS) * F.lit(1 << LINE_BITS) + F.floor(
-        F.col("row_id").bitwiseAND(F.lit((1 << LINE_BITS) - 1)) / F.lit(REJECT_LINES_PER_FILE)
-    )
-    columns = rejected.select("row_id", "reason", "original", "column")
-    in_place = columns.repartition(chunk).sortWithinPartitions("row_id")
-    return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
-
-
-def rejected_files(batches: _Batches, out: str, sources: list[InputFile]) -> Iterator[dict[str, Any]]:
-    """Write rejected rows to files, one after the other; yields the description of each file.
-
-    Parameters
-    ----------
-    batches : iterator of pa.RecordBatch
-        Columns `row_id`, `reason`, `original` and `column`; rows by ascending `row_id`.
-    out : str
-    sources : list of InputFile
-        The input files, by the number in `row_id`.
-    """
-    for chunk, part in _cut(batches, lambda batch: _chunks(batch.column("row_id").to_numpy())):
-        file_number, number = divmod(chunk, 1 << LINE_BITS)
-        lines = (
-            reject_line(sources, *row)
-            for batch in part
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        )
-        yield _write_lines(lines, out, f"rejected/part-{file_number:05d}-{number:05d}.jsonl")
-
-
-def _chunks(row_ids: np.ndarray) -> np.ndarray:
-    """int64[n]: the output file of each row, as input file number << LINE_BITS | number of the chunk of its lines."""
-    line = row_ids & ((1 << LINE_BITS) - 1)
-    return row_ids - line + line // REJECT_LINES_PER_FILE
 
 
 def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[int, int] | None) -> dict[str, Any]:
@@ -290,38 +246,7 @@ def _load_vocabulary(path: str) -> tuple[dict[str, int], np.ndarray]:
     return {term: number for number, term in enumerate(table["term"].to_pylist())}, table["idf"].to_numpy()
 
 
-def _cut(batches: _Batches, key_of: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[tuple[int, _Batches]]:
-    """Split batches whose rows are sorted by an integer key into one iterator for each value of the key.
-
-    The caller must exhaust each iterator before it takes the next, as with `itertools.groupby`.
-    """
-    waiting: list[pa.RecordBatch] = []
-
-    def refill() -> bool:
-        while not waiting:
-            batch = next(batches, None)
-            if batch is None:
-                return False
-            if batch.num_rows:
-                waiting.append(batch)
-        return True
-
-    def group(key: int) -> _Batches:
-        while refill():
-            batch = waiting.pop()
-            same = int(np.searchsorted(key_of(batch), key, side="right"))
-            if same < batch.num_rows:
-                waiting.append(batch.slice(same))
-            if same == 0:
-                return
-            yield batch.slice(0, same)
-
-    while refill():
-        key = int(key_of(waiting[-1])[0])
-        yield key, group(key)
-
-
-def _write_parquet(batches: _Batches, schema: pa.Schema, out: str, name: str) -> dict[str, Any]:
+def _write_parquet(batches: Batches, schema: pa.Schema, out: str, name: str) -> dict[str, Any]:
     """Write one Parquet file whose row groups have `ROW_GROUP_ROWS` rows each, whatever the sizes of the batches."""
     rows = buffered_rows = 0
     buffered: list[pa.RecordBatch] = []
@@ -364,13 +289,3 @@ def _description(path: Path, name: str, rows: int) -> dict[str, Any]:
         "size_bytes": path.stat().st_size,
         "sha256": digest,
     }
-
-
-def _described(description: dict[str, Any]) -> pa.RecordBatch:
-    """A description as the one row that a Spark worker returns."""
-    return pa.RecordBatch.from_pydict({"written": [json.dumps(description)]})
-
-
-def _written_by(descriptions: DataFrame) -> list[dict[str, Any]]:
-    """Run the job that writes, and collect the descriptions of its files."""
-    return [json.loads(row[0]) for row in descriptions.collect()]

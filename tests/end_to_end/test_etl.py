@@ -142,7 +142,7 @@ def digests(out: Path) -> dict[str, str]:
 @pytest.mark.parametrize("require_time", [False, True])
 def test_etl_all_formats_agree_with_plain_python(spark, tmp_path, monkeypatch, require_time):
     if require_time:
-        monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)  # by Spark's shuffles
+        monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)  # by shuffles, not in one partition
     rows = make_rows(600)
     write_inputs(tmp_path / "raw", rows)
     stages = []
@@ -216,7 +216,6 @@ def test_etl_same_input_other_place_and_partitioning_gives_the_same_bytes(spark,
         (tmp_path / name).mkdir()
         write_inputs(tmp_path / name / "raw", rows)
     run(spark, tmp_path / "one" / "raw", tmp_path / "one" / "out", rows_per_file=40)
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)  # by shuffles, not in memory
     monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)  # many tasks
     monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)  # many shuffle partitions
     run(spark, tmp_path / "two" / "raw", tmp_path / "two" / "out", rows_per_file=40)
@@ -344,9 +343,9 @@ def test_etl_standard_input_gives_the_output_of_a_file(spark, tmp_path, monkeypa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "stdin", "two"]
 
 
-@pytest.mark.parametrize("small_bytes", [0, 2**28])
-def test_etl_texts_without_words_keep_their_seq(spark, tmp_path, monkeypatch, small_bytes):
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
+@pytest.mark.parametrize("partition_bytes", [20, 2**26])
+def test_etl_texts_without_words_keep_their_seq(spark, tmp_path, monkeypatch, partition_bytes):
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", partition_bytes)
     source = write_lines(
         tmp_path / "raw.jsonl", {"text": ":-)", "lat": 1, "lon": 1}, {"text": "...", "lat": 1, "lon": 1}
     )
@@ -372,9 +371,9 @@ def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     assert rejects == [{"reason": "broken_file", "file": "cut.jsonl.gz", "line": 0, "row": said}]
 
 
-@pytest.mark.parametrize("small_bytes", [0, 2**28])
-def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, monkeypatch, capsys, small_bytes):
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
+@pytest.mark.parametrize("partition_bytes", [2_000, 2**26])
+def test_etl_dates_far_from_the_others_are_kept_and_counted(spark, tmp_path, monkeypatch, capsys, partition_bytes):
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", partition_bytes)
     days = [{"time": f"2020-01-{1 + number % 28:02d}"} for number in range(200)]
     absurd = [{"time": "0002-01-01"}, {"time": "9999-12-31"}, {"time": 0}, {"time": None}]
     rows = [{"id": str(n), "text": "a", "lat": 1, "lon": 1, **time} for n, time in enumerate(days + absurd)]
@@ -434,9 +433,7 @@ def rows_with_attributes(count: int) -> list[dict]:
     return rows
 
 
-@pytest.mark.parametrize("small_bytes", [2**28, 0])
-def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_path, monkeypatch, small_bytes):
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", small_bytes)
+def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_path):
     rows = rows_with_attributes(200)
     attributes = ("price:number", "house.type:category", "listed=house.listed:time")
     source = write_lines(tmp_path / "raw.jsonl", *rows)
@@ -468,17 +465,17 @@ def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_p
     assert read_manifest(tmp_path / "out") == manifest
 
 
-def test_etl_attributes_have_the_same_bytes_in_memory_and_by_shuffles(spark, tmp_path, monkeypatch):
+def test_etl_attributes_have_the_same_bytes_however_partitioned(spark, tmp_path, monkeypatch):
     source = write_lines(tmp_path / "raw.jsonl", *rows_with_attributes(200))
     given = {"attribute": ("price:number", "house.type:category"), "rows_per_file": 60}
     run(spark, source, tmp_path / "one", **given)
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)
     monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)
     run(spark, source, tmp_path / "two", **given)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def test_etl_odd_values_in_every_form_have_the_same_bytes_in_memory_and_by_shuffles(spark, tmp_path, monkeypatch):
+def test_etl_odd_values_in_every_form_have_the_same_bytes_however_partitioned(spark, tmp_path, monkeypatch):
     raw = tmp_path / "raw"
     raw.mkdir()
     odd = [b"NaN", b"1e400", b'"caf\xe9"', b'"a\tb"', b"[" * 2000 + b"]" * 2000, b"%d" % 2**70, b'"\\ud800"', b"tru"]
@@ -495,8 +492,8 @@ def test_etl_odd_values_in_every_form_have_the_same_bytes_in_memory_and_by_shuff
     table = pa.table({"id": [1.0, 2.0, float(2**60)], "text": ["a", "b", "c"], "lat": [1.0] * 3, "lon": [2.0] * 3})
     pq.write_table(table.append_column("time", times), raw / "far.parquet")
     one = run(spark, raw, tmp_path / "one", rows_per_file=7)
-    monkeypatch.setattr("spark_etl.job._SMALL_BYTES", 0)
     monkeypatch.setattr("spark_etl.ingest.TASK_BYTES", 100)
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", 2_000)
     two = run(spark, raw, tmp_path / "two", rows_per_file=7)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     dry = try_rows(EtlOptions((str(raw),)), 1000)

@@ -9,6 +9,7 @@ import pytest
 
 from spark_etl import vectorise as module
 from spark_etl.clean import CLEAN_SCHEMA
+from spark_etl.ordered import OrderedRows, count_terms, cut
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.vectorise import vectorise
 
@@ -81,6 +82,26 @@ def test_write_parquet_without_rows_keeps_the_schema(tmp_path):
 def test_cut_groups_whatever_the_batches(size):
     keys = [0, 0, 0, 2, 2, 5, 5, 5, 5, 9]
     table = pa.table({"key": keys, "row": range(10)})
-    groups = module._cut(iter(table.to_batches(size)), lambda batch: batch.column("key").to_numpy())
+    groups = cut(iter(table.to_batches(size)), lambda batch: batch.column("key").to_numpy())
     found = {key: [row for batch in part for row in batch.column("row").to_pylist()] for key, part in groups}
     assert found == {0: [0, 1, 2], 2: [3, 4], 5: [5, 6, 7, 8], 9: [9]}
+
+
+def test_ordered_rows_are_read_by_number_over_files_and_row_groups(tmp_path):
+    rows, files = [{"row_id": n} for n in range(100)], []
+    for number, size in enumerate((7, 30, 1, 62)):
+        part = pa.Table.from_pylist(rows[len(OrderedRows(files)) :][:size])
+        pq.write_table(part, tmp_path / f"{number}.parquet", row_group_size=8)
+        files.append((str(tmp_path / f"{number}.parquet"), size))
+    found = OrderedRows(files)
+    assert len(found) == 100 and len(OrderedRows([])) == 0
+    for first in range(0, 100, 3):
+        for end in range(first, 131, 9):
+            read = [row for batch in found.batches(first, end, ["row_id"]) for row in batch.to_pylist()]
+            assert read == [row | {"seq": row["row_id"]} for row in rows[first:end]]
+
+
+def test_count_terms_of_a_slice_counts_its_messages_and_occurrences():
+    counted = count_terms(batch_of(*MESSAGES).slice(1)).to_pylist()
+    found = {row["term"]: (row["document_frequency"], row["collection_count"]) for row in counted}
+    assert found == {"gone": (2, 4), "mid": (1, 1), "rare": (1, 2), "often": (1, 1)} and len(counted) == 4
