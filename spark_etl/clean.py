@@ -20,7 +20,7 @@ from matching.attributes import CATEGORY, NO_ATTRIBUTES, NUMBER, TIME, Attribute
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
-from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, column_at_fault, readable
+from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, RowCleaner, fault_of, readable
 from spark_etl.schemas import ATTRIBUTE_TYPES
 from spark_etl.sources import InputFile
 from spark_etl.written import replacing
@@ -33,7 +33,7 @@ CLEAN_SCHEMA = pa.schema(
         ("row_id", pa.int64()),
         ("reason", pa.string()),
         ("original", pa.string()),
-        ("column", pa.string()),
+        ("fault", pa.string()),  # JSON of `column` and `value`
         ("message_id", pa.string()),
         ("content", pa.binary()),
         ("lon", pa.float64()),
@@ -54,9 +54,9 @@ CLEAN_SCHEMA = pa.schema(
 #: Fields of a `ParsedMessage` before those of a live stream alone.
 _OWN = ParsedMessage._fields.index("ahead")
 _ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
-_REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
+_COUNTS_SCHEMA = pa.schema([("reason", pa.string()), ("misfit", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
-    "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
+    "row_id long, reason string, original string, fault string, message_id string, content binary, lon double, "
     "lat double, west double, south double, east double, north double, event_time_us long, text string, "
     "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean"
 )
@@ -76,10 +76,11 @@ def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOption
     Returns
     -------
     DataFrame
-        `reason` (null for a checked message) and `rows`, a few rows a task; lazy: collecting it runs the tasks.
+        `rows` of each `reason` (null for a checked message), and of each column `misfit` the checked messages whose
+        value does not fit; a few rows a task; lazy: collecting it runs the tasks.
     """
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    return numbers.mapInArrow(_cleaner(tasks, options, path), "reason string, rows long")
+    return numbers.mapInArrow(_cleaner(tasks, options, path), "reason string, misfit string, rows long")
 
 
 def read_cleaned(spark: SparkSession, path: str, schema: AttributeSchema = NO_ATTRIBUTES) -> DataFrame:
@@ -98,24 +99,29 @@ def _cleaner(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 reasons: Counter[str | None] = Counter()
+                misfits: Counter[str] = Counter()
                 with (
                     replacing(Path(path) / f"part-{number:05d}.parquet") as unfinished,
                     pq.ParquetWriter(unfinished, clean_schema(options.attributes()), compression="snappy") as writer,
                 ):
                     for split in tasks[number]:
-                        for rows in clean_split(split, options):
+                        for rows in clean_split(split, options, misfits):
                             writer.write_batch(rows)
                             for found in rows.column("reason").value_counts().to_pylist():
                                 reasons[found["values"]] += found["counts"]
+                counts = [(reason, None, rows) for reason, rows in reasons.items()]
+                counts += [(None, column, rows) for column, rows in misfits.items()]
+                columns = dict(zip(_COUNTS_SCHEMA.names, zip(*counts, strict=True), strict=False))
                 yield pa.RecordBatch.from_pydict(
-                    {"reason": list(reasons), "rows": list(reasons.values())}, schema=_REASONS_SCHEMA
+                    {name: columns.get(name, ()) for name in _COUNTS_SCHEMA.names}, schema=_COUNTS_SCHEMA
                 )
 
     return clean
 
 
-def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
-    """The cleaned rows of a split, one batch a block."""
+def clean_split(split: Split, options: EtlOptions, misfits: Counter[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The cleaned rows of a split, one batch a block; `misfits` counts values that do not fit, by column."""
+    misfits = Counter() if misfits is None else misfits
     cleaner = RowCleaner(options)
     first_id = split.source.number << LINE_BITS
     nothing = (None,) * _OWN
@@ -130,8 +136,8 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         for read in block:
             row = cleaner.clean(read.values, read.attributes)
             if isinstance(row, str):
-                column = column_at_fault(read, row, options)
-                rows.append((first_id | read.line, row, readable(read.original), column, *nothing, None))
+                fault = json.dumps(fault_of(read, row, options).named)
+                rows.append((first_id | read.line, row, readable(read.original), fault, *nothing, None))
                 attributes.append((None,) * len(attribute_types))
             else:
                 # `ahead`, the last field, is for live streams
@@ -139,6 +145,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 terms += row.counts
                 counts += row.counts.values()
                 attributes.append(row.attributes)
+                misfits.update(str(one.fault.column) for one in row.misfits)
             cuts.append(len(terms))
         *flat, bad_times = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
@@ -225,9 +232,9 @@ def _rows_by_file(folder: Path) -> list[int]:
     return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
 
 
-def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None) -> DataFrame:
-    """`row_id`, `reason`, `original`, `column` of every rejected row; `clashes` are those of verdict `duplicate_id`."""
-    at_once = cleaned.where(F.col("reason").isNotNull()).select("row_id", "reason", "original", "column")
+def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None, id_column: str) -> DataFrame:
+    """`row_id`, `reason`, `original`, `fault` of every rejected row; `clashes` are those of verdict `duplicate_id`."""
+    at_once = cleaned.where(F.col("reason").isNotNull()).select("row_id", "reason", "original", "fault")
     if clashes is None:
         return at_once
     described = F.to_json(F.struct(F.col("message_id").alias("id"), "lon", "lat", "text"))
@@ -235,7 +242,7 @@ def rejected_rows(cleaned: DataFrame, clashes: DataFrame | None) -> DataFrame:
         "row_id",
         F.lit("duplicate_id").alias("reason"),
         F.substring(described, 1, MAX_ORIGINAL_CHARACTERS).alias("original"),
-        F.lit(None).cast("string").alias("column"),
+        F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value"))).alias("fault"),
     )
     return at_once.unionByName(later)
 
@@ -245,10 +252,9 @@ def place_of(sources: list[InputFile], row_id: int) -> tuple[str, int]:
     return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
 
 
-def reject_line(sources: list[InputFile], row_id: int, reason: str, original: str, column: str | None = None) -> str:
-    """One JSON line for a rejected row: file, line, reason, text."""
+def reject_line(sources: list[InputFile], row_id: int, reason: str, original: str, fault: str) -> str:
+    """One JSON line for a rejected row: reason, column and value at fault, file, line, text."""
     name, line = place_of(sources, row_id)
-    record = {"reason": reason, "column": column, "file": name, "line": line, "row": original}
-    if column is None:
-        del record["column"]
-    return json.dumps(record, ensure_ascii=False)
+    return json.dumps(
+        {"reason": reason, **json.loads(fault), "file": name, "line": line, "row": original}, ensure_ascii=False
+    )

@@ -243,8 +243,10 @@ def _transform(
     scratch = hidden / "scratch"
     with run.stage("clean"):
         reasons: Counter[str | None] = Counter()
+        misfits: Counter[str] = Counter()
         for found in clean_rows(session, plan_tasks(sources, cores), options, str(scratch / "cleaned")).collect():
-            reasons[found["reason"]] += found["rows"]
+            counts, name = (reasons, "reason") if found["misfit"] is None else (misfits, "misfit")
+            counts[found[name]] += found["rows"]
         cleaned = read_cleaned(session, str(scratch / "cleaned"), options.attributes())
         run.rows = read = reasons.total()
         candidates = reasons.pop(None, 0)
@@ -265,7 +267,12 @@ def _transform(
         raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     schema = options.attributes()
     attributes = [
-        {"name": one.name, "type": TYPES[one.type], "messages": facts[ATTRIBUTE + one.name]}
+        {
+            "name": one.name,
+            "type": TYPES[one.type],
+            "messages": facts[ATTRIBUTE + one.name],
+            "misfits": misfits[one.path],
+        }
         for one in schema.attributes
     ]
     with run.stage("rejected"):
@@ -273,7 +280,8 @@ def _transform(
             lines = small.batches_of(small.rejected_rows(scratch / "cleaned"))
             rejects = list(rejected_files(lines, str(hidden), sources))
         else:  # numbers of clashing rows are formatted by Java
-            rejects = write_rejected(rejected_rows(cleaned, clashes), str(hidden), sources) if reasons else []
+            rows = rejected_rows(cleaned, clashes, options.columns()["id"])
+            rejects = write_rejected(rows, str(hidden), sources) if reasons else []
     rejected = reasons.total()
     if sum(file["rows"] for file in rejects) != rejected or read != kept + duplicates + rejected:
         raise EngineError("the ETL's counts do not add up; please report this with the run log")
@@ -366,11 +374,15 @@ def _plain_bytes(path: Path) -> int:
 
 def _nothing_usable(cleaned: DataFrame, sources: list[InputFile], reasons: Mapping[Any, int]) -> InputError:
     """The error for input without a usable row, with the first row of each reason."""
-    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "column"), "row_id").alias("first"))
+    first = cleaned.groupBy("reason").agg(F.min_by(F.struct("row_id", "original", "fault"), "row_id").alias("first"))
+
+    def column_of(example: Any) -> str | None:
+        return json.loads(example["fault"])["column"]
+
     examples = {row["reason"]: row["first"] for row in first.collect()}
     return nothing_usable(
         {
-            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"], example["column"])
+            reason: (reasons[reason], *place_of(sources, example["row_id"]), example["original"], column_of(example))
             for reason, example in sorted(examples.items(), key=lambda item: -reasons[item[0]])
         }
     )

@@ -20,7 +20,7 @@ from spark_etl.vectorise import message_file
 
 _BATCH_ROWS = 8192
 _CONTENT_BYTES = 16
-_REJECTED = ("row_id", "reason", "original", "column")
+_REJECTED = ("row_id", "reason", "original", "fault")
 
 
 class Deduplicated(NamedTuple):
@@ -123,7 +123,7 @@ def write_messages(
 
 
 def rejected_rows(folder: Path) -> pa.Table:
-    """`row_id`, `reason`, `original`, `column` of the rows rejected by themselves, in the order of the input."""
+    """`row_id`, `reason`, `original`, `fault` of the rows rejected by themselves, in the order of the input."""
     tables = [pq.read_table(path, columns=list(_REJECTED)) for path in sorted(folder.glob("part-*.parquet"))]
     table = pa.concat_tables(table.filter(table["reason"].is_valid()) for table in tables)
     return table.sort_by("row_id")

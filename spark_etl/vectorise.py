@@ -166,7 +166,7 @@ def write_rejected(rejected: DataFrame, out: str, sources: list[InputFile]) -> l
     chunk = F.shiftright("row_id", LINE_BITS) * F.lit(1 << LINE_BITS) + F.floor(
         F.col("row_id").bitwiseAND(F.lit((1 << LINE_BITS) - 1)) / F.lit(REJECT_LINES_PER_FILE)
     )
-    columns = rejected.select("row_id", "reason", "original", "column")
+    columns = rejected.select("row_id", "reason", "original", "fault")
     in_place = columns.repartition(chunk).sortWithinPartitions("row_id")
     return _written_by(in_place.mapInArrow(write, _WRITTEN_SCHEMA))
 
@@ -177,7 +177,7 @@ def rejected_files(batches: _Batches, out: str, sources: list[InputFile]) -> Ite
     Parameters
     ----------
     batches : iterator of pa.RecordBatch
-        Columns `row_id`, `reason`, `original` and `column`; rows by ascending `row_id`.
+        Columns `row_id`, `reason`, `original` and `fault`; rows by ascending `row_id`.
     out : str
     sources : list of InputFile
         The input files, by the number in `row_id`.

@@ -136,7 +136,8 @@ def serve(
         garbage = stack.enter_context(Garbage())
         given = out, settings, stream.named_columns(columns), own.vocabulary, own.attribute, own.stem
         registry = Registry()
-        config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
+        opened = open_stream(stack, *given, lambda line: None, registry, own.strict_attributes)
+        config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)

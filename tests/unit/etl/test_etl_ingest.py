@@ -339,8 +339,9 @@ def test_reject_line_names_file_line_and_reason(tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(LINES[0])
     sources = find_sources(options(tmp_path))
-    line = reject_line(sources, 1 << LINE_BITS | 7, "bad_time", 'a "row"')
-    assert json.loads(line) == {"reason": "bad_time", "file": "b.jsonl", "line": 7, "row": 'a "row"'}
+    line = reject_line(sources, 1 << LINE_BITS | 7, "bad_time", 'a "row"', '{"column": "time", "value": "soon"}')
+    named = {"reason": "bad_time", "column": "time", "value": "soon"}
+    assert json.loads(line) == named | {"file": "b.jsonl", "line": 7, "row": 'a "row"'}
 
 
 def test_readable_any_bytes_become_short_utf8():
