@@ -111,6 +111,9 @@ class Engine:
     attributes : iterable of str
         What messages have beside text and place, as `NAME:TYPE` or `NAME=PATH:TYPE` with the type number, category or
         time, for `where` of subscriptions; of a vocabulary's folder they are its own.
+    strict_attributes : bool
+        Reject a message with a value that does not fit its attribute (`bad_attribute`); by default the value is
+        missing.
     stemming : str
         Language of stemming, such as `english`; none by default. Of a vocabulary's folder it is its own.
     engines, window_indexes : mapping of kind to name, optional
@@ -121,6 +124,8 @@ class Engine:
     ----------
     rejected : Counter
         Refused messages by reason.
+    misfits : Counter
+        Values of accepted messages that do not fit their attribute, by column.
     set_aside : Counter
         Messages accepted while the window is by time or a score fades that have no time (`no_time`: they reach kinds
         that need none) or are dated too far ahead (`ahead`: they reach none).
@@ -153,6 +158,7 @@ class Engine:
         max_ahead: float = MAX_AHEAD_S,
         most_terms: int = MOST_TERMS,
         attributes: Iterable[str] = (),
+        strict_attributes: bool = False,
         stemming: str = "",
         clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
@@ -184,7 +190,10 @@ class Engine:
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
         )
         refuses = filter_refusal(kinds, window_indexes, most_terms)
-        self._admission = Admission(words, self.space, self.window, kinds, refuses, max_ahead, clock)
+        self._admission = Admission(
+            words, self.space, self.window, kinds, refuses, max_ahead, clock, strict=strict_attributes
+        )
+        self.misfits = self._admission.misfits
         self.rejected = self._admission.rejected
         self.set_aside = self._admission.set_aside
         self.unknown_words = 0

@@ -102,8 +102,9 @@ class DoorFigures(Collector):
         yield gauge("clients", "Clients that follow", hub.clients)
         yield gauge("messages_behind", "Logged messages whose updates are not released", door.behind())
         feed = None if door.feed is None else door.feed.figures()
+        refused, misfits = writer.refused, dict(door.admission.misfits)
         yield from stream_families(
-            wal, len(wal.ends), writer.refused, len(registry), door.updates(), door.latency, feed
+            wal, len(wal.ends), refused, misfits, len(registry), door.updates(), door.latency, feed
         )
         for figures in door.more_figures:
             yield from figures()
@@ -121,6 +122,7 @@ def stream_families(
     wal: Any,
     batches: int,
     refused: Mapping[str, int],
+    misfits: Mapping[str, int],
     subscriptions: int,
     updates: int,
     latency: LatencyHistogram,
@@ -130,6 +132,8 @@ def stream_families(
     yield counter("messages", "Messages that are logged", wal.next_seq - len(wal.marks))
     yield counter("batches", "Batches that are logged", batches)
     yield labelled("refused_rows", "Rows that were refused", "reason", sorted(refused.items()))
+    what = "Values of messages that do not fit their attribute, and count as missing"
+    yield labelled("misfit_values", what, "column", sorted(misfits.items()))
     yield gauge("subscriptions", "Active subscriptions", subscriptions)
     yield counter("released_updates", "Updates that are complete", updates)
     yield latency_family(latency)

@@ -9,14 +9,14 @@ table of categories would have to be the same on all tasks, at every batch and a
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from matching.errors import ConfigError
-from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, encodes, event_time_us, value_at, whole_number
+from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, Fault, encodes, event_time_us, value_at, whole_number
 from matching.model import Float64, Int64
 
 #: Types of attributes, in the order of their codes.
@@ -107,15 +107,51 @@ class AttributeSchema:
 NO_ATTRIBUTES = AttributeSchema()
 
 
-def attribute_values(row: Mapping[str, Any], schema: AttributeSchema) -> tuple[float | int | str | None, ...]:
-    """The checked values of an object's attributes, in the order of the schema.
+class Misfit(NamedTuple):
+    """A value that does not fit its attribute, the attribute's number, and why it does not fit."""
 
-    Raises
-    ------
-    ValueError
-        If one does not fit.
-    """
-    return tuple([attribute_value(one.type, value_at(row, one.path)) for one in schema.attributes])
+    number: int
+    fault: Fault
+    why: str
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """`column`, `value` and `why`, as outcomes of rows have them."""
+        return {**self.fault.named, "why": self.why}
+
+
+class ReadValues(NamedTuple):
+    """Checked values in the order of the schema, None where one is missing or does not fit, and those that do not."""
+
+    values: tuple[float | int | str | None, ...]
+    misfits: tuple[Misfit, ...] = ()
+
+    @property
+    def as_sent(self) -> tuple[Any, ...]:
+        """The values, and those that do not fit as text in a list: what counts for the content of a row."""
+        if not self.misfits:
+            return self.values
+        found: list[Any] = list(self.values)
+        for one in self.misfits:
+            found[one.number] = [str(one.fault.value)]
+        return tuple(found)
+
+
+def read_values(schema: AttributeSchema, given: Sequence[Any]) -> ReadValues:
+    """Check the values of a row's attributes, given in the order of the schema. Never raises."""
+    values, misfits = list[Any](), list[Misfit]()
+    for number, (one, value) in enumerate(zip(schema.attributes, given, strict=True)):
+        try:
+            values.append(attribute_value(one.type, value))
+        except ValueError as error:
+            values.append(None)
+            misfits.append(Misfit(number, Fault(one.path, value), f"no {TYPES[one.type]}: {error}"))
+    return ReadValues(tuple(values), tuple(misfits))
+
+
+def read_attributes(row: Mapping[str, Any], schema: AttributeSchema) -> ReadValues:
+    """Check the values of the attributes of an object."""
+    return read_values(schema, [value_at(row, one.path) for one in schema.attributes])
 
 
 def attribute_value(type_code: int, value: Any) -> float | int | str | None:

@@ -44,6 +44,9 @@ _OF_REASON = {
     "too_many_terms": ("keywords",),
     "unknown_attribute": ("where",),
     "unknown_kind": ("kind",),
+    "kind_without_engine": ("kind",),
+    "wrong_place": ("region", "lon", "lat"),
+    "wrong_shape": ("circle", "polygon", "radius_m"),
 }
 
 
@@ -72,7 +75,7 @@ def message_fault(
     if reason == "bad_id":
         return first(dict.fromkeys(_IDS), lambda _, value: identifier(value) is None)
     if reason == "bad_rectangle":
-        return first(_SIDES, lambda _, value: value is None or value == "")
+        return first(_SIDES, lambda _, value: value is None or value == "") or Fault("west", row.get("west"))
     if reason == "outside_world" and space is not None:
         west, south, east, north = space.west, space.south, space.east, space.north
         bounds = {"lon": (west, east), "lat": (south, north)}
@@ -97,6 +100,8 @@ def subscription_fault(reason: str, row: Mapping[str, Any]) -> Fault | None:
             if not isinstance(texts, str | None) and reason == "wrong_type":
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                     return Fault(name, texts)
+    if reason == "outside_world":
+        return Fault("lon", row.get("lon"))
     for name, limit in _PLACE.items():
         if row.get("region") is None and coordinate(row.get(name), limit) == reason:
             return Fault(name, row.get(name))

@@ -56,9 +56,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Fault(NamedTuple):
-    """A column, and its value as it came; None if the row has none."""
+    """A column, and its value as it came, None if the row has none; without a column the value is the whole row."""
 
-    column: str
+    column: str | None
     value: Any = None
 
     def __str__(self) -> str:
@@ -66,9 +66,9 @@ class Fault(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """`column`, and `value` unless there is none; in place of one that may be long what it is (`shown`)."""
+        """`column`, and `value`; in place of one that may be long what it is (`shown`)."""
         if self.value is None:
-            return {"column": self.column}
+            return {"column": self.column, "value": None}
         short = isinstance(self.value, bool | float) or (isinstance(self.value, int) and abs(self.value) < 2**53)
         short = short or (isinstance(self.value, str) and len(self.value) <= 40)
         return {"column": self.column, "value": self.value if short else shown(self.value)}

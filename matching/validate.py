@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from matching.attributes import Misfit, ReadValues
 from matching.decoding import bare as bare
 from matching.decoding import decode
 from matching.decoding import decode_object as decode_object
@@ -109,7 +110,8 @@ class ParsedMessage(NamedTuple):
     """A checked message. Degrees; microseconds since 1970; `content` is a 16-byte hash of all but the id.
 
     `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
-    `attributes`: their values in the order of the schema; of a live stream alone.
+    `attributes`: their values in the order of the schema; of a live stream alone. `misfits`: those that do not fit, and
+    are missing among `attributes`.
     """
 
     message_id: str
@@ -126,6 +128,7 @@ class ParsedMessage(NamedTuple):
     op: int
     ahead: bool = False
     attributes: tuple[float | int | str | None, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
 
 
 class ParsedSubscription(NamedTuple):
@@ -300,19 +303,22 @@ def _content(
     return hashlib.blake2b(numbers + encoded, digest_size=16).digest()
 
 
-def _with_attributes(content: bytes, attributes: tuple[float | int | str | None, ...]) -> bytes:
+def _with_attributes(content: bytes, attributes: tuple[Any, ...]) -> bytes:
     written = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.blake2b(content + written.encode(), digest_size=len(content)).digest()
+    return hashlib.blake2b(content + written.encode(errors="backslashreplace"), digest_size=len(content)).digest()
 
 
-def with_attributes(message: ParsedMessage, attributes: tuple[float | int | str | None, ...]) -> ParsedMessage:
-    """The message with checked attributes, which count for the hash of its content, and for the id where that is it."""
-    content = _with_attributes(message.content, attributes)
+def with_attributes(message: ParsedMessage, read: ReadValues) -> ParsedMessage:
+    """The message with its attributes, which count for the hash of its content, and for the id where that is it.
+
+    A value that does not fit counts as it came, so that two rows are the same only if they were sent the same.
+    """
+    content = _with_attributes(message.content, read.as_sent)
     old = message.content.hex()
     if message.message_id == old:
         object_id = content.hex() if message.object_id == old else message.object_id
         message = message._replace(message_id=content.hex(), object_id=object_id)
-    return message._replace(content=content, attributes=attributes)
+    return message._replace(content=content, attributes=read.values, misfits=read.misfits)
 
 
 def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[None, None, None, None] | str:

@@ -11,7 +11,7 @@ from matching.attributes import CATEGORY, NUMBER, TIME, AttributeSchema
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
-from spark_etl.rows import RowCleaner, column_at_fault, readable
+from spark_etl.rows import RowCleaner, fault_of, readable
 from spark_etl.schemas import ATTRIBUTE_TYPES
 from spark_etl.sources import InputFile
 from spark_etl.written import Batches
@@ -24,7 +24,7 @@ CLEAN_SCHEMA = pa.schema(
         ("row_id", pa.int64()),
         ("reason", pa.string()),
         ("original", pa.string()),
-        ("column", pa.string()),
+        ("fault", pa.string()),  # JSON of `column` and `value`
         ("message_id", pa.string()),
         ("content", pa.binary()),
         ("lon", pa.float64()),
@@ -40,15 +40,16 @@ CLEAN_SCHEMA = pa.schema(
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
         ("bad_time", pa.bool_()),
+        ("misfits", pa.list_(pa.string())),  # columns whose value does not fit, and is missing
     ]
 )
 #: Fields of a `ParsedMessage` before those of a live stream alone.
 _OWN = ParsedMessage._fields.index("ahead")
 _ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
 _CLEAN_SPARK_SCHEMA = (
-    "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
+    "row_id long, reason string, original string, fault string, message_id string, content binary, lon double, "
     "lat double, west double, south double, east double, north double, event_time_us long, text string, "
-    "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean"
+    "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean, misfits array<string>"
 )
 
 
@@ -88,22 +89,24 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         for read in block:
             row = cleaner.clean(read.values, read.attributes)
             if isinstance(row, str):
-                column = column_at_fault(read, row, options)
-                rows.append((first_id | read.line, row, readable(read.original), column, *nothing, None))
+                fault = json.dumps(fault_of(read, row, options).named)
+                rows.append((first_id | read.line, row, readable(read.original), fault, *nothing, None, None))
                 attributes.append((None,) * len(attribute_types))
             else:
                 # `ahead`, the last field, is for live streams
-                rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time))
+                misfits = [str(one.fault.column) for one in row.misfits]
+                rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time, misfits))
                 terms += row.counts
                 counts += row.counts.values()
                 attributes.append(row.attributes)
             cuts.append(len(terms))
-        *flat, bad_times = zip(*rows, strict=True)
+        *flat, bad_times, misfits = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
         offsets = pa.array(cuts, pa.int32())
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(counts, pa.int32())))
         arrays.append(pa.array(bad_times, pa.bool_()))
+        arrays.append(pa.array(misfits, pa.list_(pa.string())))
         for values, column_type in zip(zip(*attributes, strict=True), attribute_types, strict=True):
             arrays.append(pa.array(values, column_type))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -119,10 +122,9 @@ def place_of(sources: list[InputFile], row_id: int) -> tuple[str, int]:
     return sources[row_id >> LINE_BITS].name, row_id & ((1 << LINE_BITS) - 1)
 
 
-def reject_line(sources: list[InputFile], row_id: int, reason: str, original: str, column: str | None = None) -> str:
-    """One JSON line for a rejected row: file, line, reason, text."""
+def reject_line(sources: list[InputFile], row_id: int, reason: str, original: str, fault: str) -> str:
+    """One JSON line for a rejected row: reason, column and value at fault, file, line, text."""
     name, line = place_of(sources, row_id)
-    record = {"reason": reason, "column": column, "file": name, "line": line, "row": original}
-    if column is None:
-        del record["column"]
-    return json.dumps(record, ensure_ascii=False)
+    record = {"reason": reason, **json.loads(fault), "file": name, "line": line, "row": original}
+    # a lone surrogate in a value at fault is written as its escape
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()

@@ -21,7 +21,7 @@ from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import InputRow, Split, check_columns, read_blocks, repeated_column, table_rows
 from spark_etl.options import EtlOptions
 from spark_etl.paths import attribute_picker, picker
-from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
+from spark_etl.rows import CleanRow, RowCleaner, fault_of, readable
 from spark_etl.sources import find_sources
 from spark_etl.times import moment_of
 
@@ -131,8 +131,7 @@ class FeedCleaner:
         cleaned = self._cleaner.clean(row.values, row.attributes)
         if isinstance(cleaned, CleanRow):
             return message_line(cleaned, self._schema)
-        column = column_at_fault(row, cleaned, options)
-        return Rejected(cleaned, readable(row.original), place if column is None else {**place, "column": column})
+        return Rejected(cleaned, readable(row.original), {**place, **fault_of(row, cleaned, options).named})
 
 
 class _Picks:
@@ -205,7 +204,10 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
 
 
 def message_line(row: CleanRow, schema: AttributeSchema) -> bytes:
-    """A message with the columns of any message line, and its attributes by their names."""
+    """A message with the columns of any message line, and its attributes by their names.
+
+    A value that does not fit its attribute is as it came: the stream that reads the line reports it.
+    """
     message, time_us = row.message, row.message.event_time_us
     values = {
         "id": message.message_id,
@@ -220,6 +222,8 @@ def message_line(row: CleanRow, schema: AttributeSchema) -> bytes:
     for one, value in zip(schema.attributes, row.attributes, strict=True):
         if value is not None:
             values[one.name] = moment_of(int(value)).isoformat() if one.type == TIME else value
+    for misfit in row.misfits:
+        values[schema.attributes[misfit.number].name] = misfit.named["value"]
     return json.dumps({name: value for name, value in values.items() if value is not None}).encode()
 
 

@@ -41,7 +41,7 @@ from spark_etl.sources import InputFile, find_sources
 from spark_etl.span import likely_times
 from spark_etl.standard_input import spooled
 from spark_etl.times import moment_of
-from spark_etl.vectorise import add_facts, write_files, write_vocabulary
+from spark_etl.vectorise import MISFITS, add_facts, write_files, write_vocabulary
 from spark_etl.vocabulary import term_statistics
 from spark_etl.written import read_parquet
 
@@ -225,7 +225,7 @@ def _transform(
     schema = options.attributes()
     with run.stage("clean"):
         cleaned = clean_rows(session, plan_tasks(sources, cores), options)
-        rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"))
+        rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"), options.columns()["id"])
         kept = len(rows.kept)
         run.rows = read = kept + rows.duplicates + len(rows.rejected)
         if not kept:
@@ -240,7 +240,12 @@ def _transform(
     if sum(file["rows"] for file in written) != kept:
         raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
     attributes = [
-        {"name": one.name, "type": TYPES[one.type], "messages": facts[ATTRIBUTE + one.name]}
+        {
+            "name": one.name,
+            "type": TYPES[one.type],
+            "messages": facts[ATTRIBUTE + one.name],
+            "misfits": facts[MISFITS + one.path],
+        }
         for one in schema.attributes
     ]
     rejected = len(rows.rejected)
@@ -282,8 +287,8 @@ def _nothing_usable(sources: list[InputFile], reasons: Mapping[str, tuple[int, l
     commonest = sorted(sorted(reasons.items()), key=lambda item: -item[1][0])
     return nothing_usable(
         {
-            reason: (count, *place_of(sources, row_id), original, column)
-            for reason, (count, (row_id, original, column)) in commonest
+            reason: (count, *place_of(sources, row_id), original, json.loads(fault)["column"])
+            for reason, (count, (row_id, original, fault)) in commonest
         }
     )
 

@@ -60,6 +60,9 @@ class EtlOptions:
         "attribute to keep as a typed column, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category or time. "
         "May be repeated; never inferred, but --dry-run suggests some",
     ] = ()
+    strict_attributes: Annotated[
+        bool, "reject messages with a value that does not fit its attribute; by default the value is missing"
+    ] = False
     time_format: Annotated[
         str, "form of the time, such as %d/%m/%Y %H:%M, or seconds, milliseconds, microseconds; many are read without"
     ] = ""
@@ -119,6 +122,7 @@ class EtlOptions:
             "world": self.world,
             "rows_per_file": self.rows_per_file,
             **({"attribute": list(self.attribute)} if self.attribute else {}),
+            **({"strict_attributes": True} if self.strict_attributes else {}),
         }
 
     def check(self) -> None:

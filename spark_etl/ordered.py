@@ -28,7 +28,7 @@ KEPT, DUPLICATE, REJECTED = range(3)
 _BATCH_ROWS = 8192
 #: Columns of files of terms -> type of Spark.
 TERM_COUNTS = {"term": "string", "document_frequency": "long", "collection_count": "long"}
-REJECTED_COLUMNS = ("row_id", "reason", "original", "column")
+REJECTED_COLUMNS = ("row_id", "reason", "original", "fault")
 
 
 class OrderedRows:
@@ -79,7 +79,7 @@ class Ordered(NamedTuple):
     untimed : int                   kept rows without an event time; they come first
     duplicates : int                rows that repeat a message in all
     terms : list of str             Parquet files of terms and their counts (`TERM_COUNTS`); a term may be in several
-    reasons : dict                  reason -> rejected rows, and `row_id`, `original`, `column` of the first of them
+    reasons : dict                  reason -> rejected rows, and `row_id`, `original`, `fault` of the first of them
     broken : list of str            `original` of rows that stand for damaged files
     chunks : list of (int, int, int)
         Output files of rejected rows: input file number << LINE_BITS | number of the chunk of its lines, first row, and
@@ -101,7 +101,7 @@ class Ordered(NamedTuple):
         return next(self.kept.batches(row, row + 1, ["event_time_us"])).column(0)[0].as_py()
 
 
-def order_rows(cleaned: DataFrame, folder: str) -> Ordered:
+def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
     """Find the first message of each id and its repeats, and write all rows to `folder`, sorted.
 
     Of the messages of an id the first in the order of the input is kept. A later one is a duplicate if its content is
@@ -113,6 +113,8 @@ def order_rows(cleaned: DataFrame, folder: str) -> Ordered:
     cleaned : DataFrame
         Of `clean.clean_schema`.
     folder : str
+    id_column : str
+        What the column of ids is called in the input.
     """
     # rejected rows have no id, and would be one large group
     by_id = Window.partitionBy("message_id", F.when(F.col("reason").isNotNull(), F.col("row_id"))).orderBy("row_id")
@@ -123,7 +125,9 @@ def order_rows(cleaned: DataFrame, folder: str) -> Ordered:
     clash = F.col("reason").isNull() & (F.col("verdict") == REJECTED)
     original = F.when(clash, F.substring(described, 1, MAX_ORIGINAL_CHARACTERS)).otherwise(F.col("original"))
     reason = F.when(clash, "duplicate_id").otherwise(F.col("reason"))
-    rows = judged.withColumns({"original": original, "reason": reason})
+    at_fault = F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value")))
+    fault = F.when(clash, at_fault).otherwise(F.col("fault"))
+    rows = judged.withColumns({"original": original, "reason": reason, "fault": fault})
     time, name = (F.when(F.col("verdict") == KEPT, F.col(one)) for one in ("event_time_us", "message_id"))
 
     def write(batches: Batches) -> Iterator[dict[str, Any]]:
@@ -192,9 +196,9 @@ def _reject(batches: Batches, path: str) -> dict[str, Any]:
     broken: list[str] = []
     for batch in _saved(batches, f"{path}-rejected.parquet"):
         for row in zip(*(batch.column(name).to_pylist() for name in REJECTED_COLUMNS), strict=True):
-            row_id, reason, original, column = row
+            row_id, reason, original, fault = row
             counts[reason] += 1
-            first.setdefault(reason, [row_id, original, column])
+            first.setdefault(reason, [row_id, original, fault])
             line = row_id & ((1 << LINE_BITS) - 1)
             chunks[row_id - line + line // REJECT_LINES_PER_FILE] += 1
             if reason == "broken_file":

@@ -6,8 +6,9 @@ Needs no Spark.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from matching.attributes import attribute_value
-from matching.fields import coordinate
+from matching.attributes import Misfit, read_values
+from matching.faults import message_fault
+from matching.fields import Fault
 from matching.text import count_terms, term_form
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
@@ -16,15 +17,26 @@ from spark_etl.times import time_reader
 
 #: Most characters of a rejected row that are written.
 MAX_ORIGINAL_CHARACTERS = 1_000
+#: Characters of a row that is at fault as a whole that stand for its value.
+_QUOTED = 40
 
 
 class CleanRow(NamedTuple):
-    """A checked message, the counts of its terms, whether its time could not be read, and its attributes' values."""
+    """A checked message with its attributes, the counts of its terms, and whether its time could not be read."""
 
     message: ParsedMessage
     counts: dict[str, int]
     bad_time: bool
-    attributes: tuple[float | int | str | None, ...] = ()
+
+    @property
+    def attributes(self) -> tuple[float | int | str | None, ...]:
+        """The values of the attributes in the order of the schema."""
+        return self.message.attributes
+
+    @property
+    def misfits(self) -> tuple[Misfit, ...]:
+        """Values that do not fit their attributes, which are missing then."""
+        return self.message.misfits
 
 
 class RowCleaner:
@@ -42,13 +54,15 @@ class RowCleaner:
         self._read_time = time_reader(options.time_format)
         self._require_time = options.require_time
         self._schema = options.attributes()
+        self._strict = options.strict_attributes
         self._bad_time = False
 
     def clean(self, values: RawMessage | str, attributes: Sequence[Any] = ()) -> CleanRow | str:
         """A row as a message, or the reason code of its rejection; a reason code as `values` is returned. Never raises.
 
-        Attributes count for the content by which duplicates are found. A time that cannot be read becomes None; where
-        times are required, the row is rejected. Takes about 20 us.
+        Attributes count for the content by which duplicates are found. A value that does not fit its attribute is
+        missing, or the row is rejected, by option. A time that cannot be read becomes None; where times are required,
+        the row is rejected. Takes about 20 us.
         """
         if isinstance(values, str):
             return values
@@ -61,13 +75,10 @@ class RowCleaner:
         counts = {} if message.op == DELETE else count_terms(message.text, self._form)
         if not len(self._schema):
             return CleanRow(message, counts, self._bad_time)
-        try:
-            checked = tuple(
-                attribute_value(one.type, value) for one, value in zip(self._schema.attributes, attributes, strict=True)
-            )
-        except ValueError:
+        read = read_values(self._schema, attributes)
+        if self._strict and read.misfits:
             return "bad_attribute"
-        return CleanRow(with_attributes(message, checked), counts, self._bad_time, checked)
+        return CleanRow(with_attributes(message, read), counts, self._bad_time)
 
     def _time(self, value: Any) -> int | None:
         try:
@@ -77,31 +88,26 @@ class RowCleaner:
             return None
 
 
-def column_at_fault(row: InputRow, reason: str, options: EtlOptions) -> str | None:
-    """The column whose value is the cause of `bad_time`, `wrong_type` or `bad_attribute`; None for other reasons.
+def fault_of(row: InputRow, reason: str, options: EtlOptions) -> Fault:
+    """The column whose value is the cause of a rejection; no column, and how the row begins, if it is the whole row.
 
     Parameters
     ----------
     row : InputRow
     reason : str
-        Reason code of `RowCleaner.clean`.
+        Reason code of `RowCleaner.clean`, or `duplicate_id`.
     options : EtlOptions
     """
-    if reason == "bad_attribute":
-        for one, value in zip(options.attributes().attributes, row.attributes, strict=True):
-            try:
-                attribute_value(one.type, value)
-            except ValueError:
-                return one.path
     values, columns = row.values, options.columns()
-    if reason == "bad_time":
-        return columns["time"]
-    if reason != "wrong_type" or isinstance(values, str):
-        return None
-    if values.text is not None and not isinstance(values.text, str):
-        return columns["text"]
-    sides = ("west", "south", "east", "north", "lon", "lat")
-    return next((columns[side] for side in sides if coordinate(getattr(values, side), 180.0) == reason), None)
+    fault = None
+    if reason == "bad_attribute":
+        fault = next((one.fault for one in read_values(options.attributes(), row.attributes).misfits), None)
+    elif reason == "duplicate_id" and not isinstance(values, str):
+        fault = Fault(columns["id"], values.id)
+    elif not isinstance(values, str):
+        found = message_fault(reason, values._asdict(), options.space())
+        fault = None if found is None or found.column is None else found._replace(column=columns[found.column])
+    return fault or Fault(None, readable(row.original)[:_QUOTED])
 
 
 def readable(original: bytes | str) -> str:

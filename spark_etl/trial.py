@@ -18,7 +18,7 @@ from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import BROKEN, InputRow, Split, check_columns, header_of, read_blocks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
-from spark_etl.rows import CleanRow, RowCleaner, column_at_fault, readable
+from spark_etl.rows import CleanRow, RowCleaner, fault_of, readable
 from spark_etl.sources import InputFile, find_sources
 from spark_etl.standard_input import spooled
 from spark_etl.suggesting import suggested_attributes
@@ -43,8 +43,9 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
     dict
         `columns_seen` (list of `name`, `rows` with a value, `example`, `taken_for`), `attributes_suggested` (options
         `--attribute`), `columns` and `columns_found` as
-        in a manifest, its counts, `rejected_examples` (`reason`, `file`, `line`, `row`, and the `column` of a value of
-        the wrong type), `cleaned` (`message_id`, `lon`, `lat`, `event_time`, `text`, `terms`).
+        in a manifest, its counts, `rejected_examples` (`reason`, `file`, `line`, `row`, and the `column` and `value`
+        at fault), `misfits` (values that do not fit their attribute, by column), `cleaned` (`message_id`, `lon`, `lat`,
+        `event_time`, `text`, `terms`).
 
     Raises
     ------
@@ -72,7 +73,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
         if not tally.kept:
             raise nothing_usable(
                 {
-                    reason: (count, *tally.rejects[reason][0].values())
+                    reason: (count, *(tally.rejects[reason][0][name] for name in ("file", "line", "row", "column")))
                     for reason, count in tally.reasons.most_common()
                     if reason in tally.rejects
                 },
@@ -99,6 +100,7 @@ class _Tally:
         self._options = options
         self.read = self.kept = self.duplicates = self.null_times = self.bad_times = self.without_terms = 0
         self.reasons: Counter[str] = Counter()
+        self.misfits: Counter[str] = Counter()
         self.rejects: dict[str, list[dict[str, Any]]] = {}
         self._contents: dict[str, bytes] = {}
         self._terms: set[str] = set()
@@ -118,15 +120,14 @@ class _Tally:
             self.reasons[clean] += 1
             examples = self.rejects.setdefault(clean, [])
             if len(examples) < _REJECTS:
-                column = column_at_fault(row, clean, self._options)
-                examples.append(
-                    {"file": source.name, "line": row.line, "row": readable(row.original), "column": column}
-                )
+                place = {"file": source.name, "line": row.line, "row": readable(row.original)}
+                examples.append({**place, **fault_of(row, clean, self._options).named})
             return
         self._keep(clean)
 
     def _keep(self, clean: CleanRow) -> None:
         self.kept += 1
+        self.misfits.update(str(one.fault.column) for one in clean.misfits)
         self.null_times += clean.message.event_time_us is None
         self.bad_times += clean.bad_time
         self.without_terms += not clean.counts
@@ -141,6 +142,7 @@ class _Tally:
             "duplicates": self.duplicates,
             "rejected": self.reasons.total(),
             "rejected_by_reason": dict(sorted(self.reasons.items())),
+            "misfits": dict(sorted(self.misfits.items())),
             "null_times": self.null_times,
             "bad_times": self.bad_times,
             "messages_without_terms": self.without_terms,

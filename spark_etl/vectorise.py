@@ -6,6 +6,7 @@ there or here breaks `docs/formats.md`.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,8 @@ from spark_etl.written import Batches, in_tasks, of_partitions, replacing
 
 #: Rows of a row group of every Parquet file that the ETL writes.
 ROW_GROUP_ROWS = 16_384
+#: Before the column of an attribute, in facts: how many messages have a value there that does not fit.
+MISFITS = "misfits "
 _TERM_ORDER = ("document_frequency", "term")
 
 
@@ -138,7 +141,7 @@ def message_file(
     -------
     dict
         `name`, `rows`, `size_bytes` and `sha256` of the file, and `facts`: those of `count_facts`, and for each
-        attribute column the number of messages with a value.
+        attribute column the number of messages with a value, and with one that does not fit.
     """
     facts: list[dict[str, Any]] = []
     attribute_names = message_schema(schema).names[len(MESSAGE_SCHEMA) :]
@@ -147,7 +150,9 @@ def message_file(
         for batch in batches:
             vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")), schema)
             valued = {name: batch.num_rows - vector.column(name).null_count for name in attribute_names}
-            facts.append(count_facts(batch, vector, likely_us) | valued)
+            columns = Counter(batch.column("misfits").flatten().to_pylist())
+            misfits = {MISFITS + one.path: columns[one.path] for one in schema.attributes}
+            facts.append(count_facts(batch, vector, likely_us) | valued | misfits)
             yield vector
 
     file = _write_parquet(vectors(), message_schema(schema), out, f"messages/part-{number:05d}.parquet")

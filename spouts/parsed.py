@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import NO_ATTRIBUTES, AttributeSchema, attribute_values
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, MessageBatch, join_messages
@@ -22,17 +22,21 @@ from spouts.messages import MessageBlock, keys_of
 from spouts.versions import Objects
 
 
-def parse_message(row: Any, space: Space | None = None, schema: AttributeSchema = NO_ATTRIBUTES) -> ParsedMessage | str:
-    """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code."""
+def parse_message(
+    row: Any, space: Space | None = None, schema: AttributeSchema = NO_ATTRIBUTES, strict: bool = False
+) -> ParsedMessage | str:
+    """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code.
+
+    An attribute's value that does not fit is missing and among the message's `misfits`; if `strict`, it is the reason
+    `bad_attribute`.
+    """
     if not isinstance(row, Mapping):
         return "wrong_type"
     parsed = message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed
-    try:
-        return with_attributes(parsed, attribute_values(row, schema))
-    except ValueError:
-        return "bad_attribute"
+    read = read_attributes(row, schema)
+    return "bad_attribute" if strict and read.misfits else with_attributes(parsed, read)
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:

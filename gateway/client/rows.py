@@ -33,6 +33,14 @@ class ApiRow(msgspec.Struct, frozen=True):
         return {ROW_SCHEMA: cls.__name__}
 
 
+class Warned(ApiRow, frozen=True):
+    """A value that a message was taken without, since it does not fit its attribute."""
+
+    column: str
+    value: Annotated[Any, Meta(description="what the row has there, as text where it may be long")]
+    why: str
+
+
 class MessageOutcome(ApiRow, frozen=True):
     """What became of a message."""
 
@@ -44,8 +52,9 @@ class MessageOutcome(ApiRow, frozen=True):
     line: Annotated[int | None, Meta(description="of the request, from 1, where it has several rows")] = None
     reason: str | None = None
     detail: str | None = None
-    column: Annotated[str | None, Meta(description="of a refusal: whose value is at fault")] = None
+    column: Annotated[str | None, Meta(description="of a refusal: whose value is at fault; null: the whole row")] = None
     value: Annotated[Any, Meta(description="what the row has there, as text where it may be long")] = None
+    warnings: Annotated[list[Warned] | None, Meta(description="values that the message was taken without")] = None
     delivered: Annotated[bool | None, Meta(description="with wait=delivered: whether its updates are out")] = None
 
 

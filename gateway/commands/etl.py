@@ -33,7 +33,7 @@ RATED_S = 1.0
 #: Options that the help page shows.
 SHOWN = (
     *("out", "overwrite", "format", "encoding", "delimiter", "time_format", "require_time", "world"),
-    *("attribute", "stem", "fold_accents", "stop_share", "dry_run", "master", "driver_memory"),
+    *("attribute", "strict_attributes", "stem", "fold_accents", "stop_share", "dry_run", "master", "driver_memory"),
 )
 
 app = typer.Typer()
@@ -159,6 +159,8 @@ def _print_columns(out: Any, columns: Mapping[str, str], found: Collection[str],
 def _print_counts(out: Any, counts: Mapping[str, Any]) -> None:
     rows = [(name, counts[name]) for name in ("read", "kept", "duplicates")]
     rows += [(f"rejected: {reason}", count) for reason, count in counts["rejected_by_reason"].items()]
+    misfits = counts.get("misfits") or {one["name"]: one["misfits"] for one in counts.get("attributes", ())}
+    rows += [(f"values that are no {column}", count) for column, count in misfits.items() if count]
     rows += [("without time", counts["null_times"]), ("of these, of a time that cannot be read", counts["bad_times"])]
     rows.append(("without terms", counts["messages_without_terms"]))
     rows.append(("terms in the vocabulary", counts["vocabulary_size"]))

@@ -106,7 +106,8 @@ def live(
             offered.stem,
             durable,
         )
-        config, admission, mapping, wal, earlier = open_stream(stack, *given, **passing)
+        strict = offered.strict_attributes
+        config, admission, mapping, wal, earlier = open_stream(stack, *given, strict=strict, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         lines = LineWriter(write, wal.look_up)
@@ -188,8 +189,8 @@ def live_families(wal: Any, admission: Any, pipe: Any, releaser: Any, feed: Any)
     from gateway.metrics import stream_families
 
     latency, figures = releaser.in_flight.latency, None if feed is None else feed.figures()
-    active, refused = len(admission.active), dict(pipe.refused)
-    yield from stream_families(wal, pipe.batches, refused, active, releaser.updates, latency, figures)
+    active, refused, misfits = len(admission.active), dict(pipe.refused), dict(admission.misfits)
+    yield from stream_families(wal, pipe.batches, refused, misfits, active, releaser.updates, latency, figures)
 
 
 def _print_status(folder: Path, json: bool) -> int:
@@ -212,9 +213,7 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
 def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
     if path is None:
-        yield lambda row: stream.say(
-            f"{_place(row)} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
-        )
+        yield lambda row: stream.say(_said(row))
         return
     with writing_to(path), open(path, "a", encoding="utf-8") as file:
 
@@ -224,6 +223,14 @@ def _refusing(path: Path | None) -> Iterator[Any]:
                 file.flush()
 
         yield refuse
+
+
+def _said(row: dict[str, Any]) -> str:
+    """A refused line, or a message that was taken without some values, in words."""
+    if "reason" in row:
+        return f"{_place(row)} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
+    without = ", ".join(f"{one['column']} ({shown(str(one['value']))} is {one['why']})" for one in row["warnings"])
+    return f"{_place(row)} taken without {shown(without)}: {shown(row['row'])}"
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -245,6 +252,7 @@ def _figures(
         "subscriptions": len(admission.active),
         "refused": dict(pipe.refused),
         "refused_of_files": loaded["rejected"],
+        "misfits": dict(admission.misfits),
         "set_aside": dict(admission.set_aside),
         "unknown_words": report["spouts"]["messages"]["unknown_words"],
         "p50_ms": _ms(latency.quantile(0.5)),
@@ -261,6 +269,8 @@ def _in_words(figures: dict[str, Any]) -> str:
     refused = sum(figures["refused"].values()) + figures["refused_of_files"]
     if refused:
         parts.append(f"refused {refused:,} ({cell(figures['refused']) or 'of files'})")
+    if figures["misfits"]:
+        parts.append(f"values that do not fit their attribute: {cell(figures['misfits'])}")
     if figures["set_aside"]:
         parts.append(f"set aside where times matter: {cell(figures['set_aside'])}")
     if figures["unknown_words"]:

@@ -191,7 +191,8 @@ def serve_stream(
         garbage = stack.enter_context(Garbage())
         given = out, settings, columns, own.vocabulary, own.attribute, own.stem
         registry = Registry()
-        config, admission, mapping, wal, earlier = open_stream(stack, *given, lambda line: None, registry)
+        opened = open_stream(stack, *given, lambda line: None, registry, own.strict_attributes)
+        config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         parts = Parts(out / "updates", wal.ends, wal.look_up)

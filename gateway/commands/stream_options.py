@@ -78,6 +78,9 @@ class StreamOptions:
         "attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is number, "
         "category or time. With --vocabulary they are those of its folder",
     ] = ()
+    strict_attributes: Annotated[
+        bool, "refuse messages with a value that does not fit its attribute; by default the value is missing"
+    ] = False
     stem: Annotated[
         str,
         "language for stemming, such as english, in messages as in subscriptions; none by default. With --vocabulary "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from matching.errors import InputError
-from matching.faults import message_fault
+from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -29,16 +29,20 @@ from topology.settings import MAX_AHEAD_S
 
 
 class Refused(NamedTuple):
-    """A refused line: reason code, the reason in words, and the column at fault, if it is one."""
+    """A refused line: reason code, the reason in words, and the column at fault; None if it is the whole line."""
 
     reason: str
     what: str
     fault: Fault | None = None
 
-    @property
-    def named(self) -> dict[str, Any]:
-        """As of `Fault.named`; nothing if no one column is at fault."""
-        return {} if self.fault is None else self.fault.named
+    def named(self, line: bytes) -> dict[str, Any]:
+        """`column` and `value` of the line, as `Fault.named` has them."""
+        return (self.fault or whole_row(line)).named
+
+
+def whole_row(data: bytes) -> Fault:
+    """The fault of a row of which no one column is at fault: no column, and how the row begins."""
+    return Fault(None, data[:_QUOTED].decode(errors="replace")[:_QUOTED])
 
 
 class _RefusedSubscription(InputError):
@@ -49,6 +53,8 @@ class _RefusedSubscription(InputError):
         self.fault = refusal.fault
 
 
+#: Bytes of a row that is at fault as a whole that its refusal has.
+_QUOTED = 40
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -76,6 +82,8 @@ class Admission:
         Seconds since 1970, when a message arrives.
     active : Active, optional
         Each accepted change is applied to it.
+    strict : bool
+        Refuse messages with a value that does not fit its attribute; by default such a value is missing.
 
     Attributes
     ----------
@@ -84,6 +92,8 @@ class Admission:
         Seq of the next message, before which a change takes effect; set by its user, if it matters to it.
     rejected : Counter
         Refused messages by reason.
+    misfits : Counter
+        Values of accepted messages that do not fit their attribute, by column.
     set_aside : Counter
         Accepted messages, where times matter, without one (`no_time`: they reach kinds that need none) or dated too
         far `ahead`.
@@ -99,6 +109,7 @@ class Admission:
         max_ahead_s: float = MAX_AHEAD_S,
         now: Callable[[], float] = time.time,
         active: Active | None = None,
+        strict: bool = False,
     ):
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
@@ -106,11 +117,13 @@ class Admission:
         self.window = window
         self.kinds = kinds
         self.rejected: Counter[str] = Counter()
+        self.misfits: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
         self.next_seq = 0
         self._refuses = refuses
         self._max_ahead_s = max_ahead_s
         self._now = now
+        self._strict = strict
         self.active: Active = ActiveKinds() if active is None else active
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
@@ -118,10 +131,13 @@ class Admission:
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
-        parsed = parse_message(row, self.space, self.vocabulary.attributes)
+        parsed = parse_message(row, self.space, self.vocabulary.attributes, self._strict)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
-        elif self._needs_times():
+            return parsed
+        for one in parsed.misfits:
+            self.misfits[one.fault.column or ""] += 1
+        if self._needs_times():
             if parsed.event_time_us is None:
                 self.set_aside["no_time"] += 1
             elif parsed.event_time_us > (self._now() + self._max_ahead_s) * 1e6:
@@ -220,7 +236,7 @@ class Admission:
         if not isinstance(parsed, str):
             return parsed
         fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
-        fault = None if fault is None else fault._replace(column=name_of(fault.column))
+        fault = None if fault is None or fault.column is None else fault._replace(column=name_of(fault.column))
         return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
 
     def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | Refused:
@@ -229,7 +245,9 @@ class Admission:
         `checked` and `line` are as `subscribe` takes them.
         """
         if len(row) > 1:
-            return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
+            other = next(name for name in row if name not in ("subscribe", "unsubscribe") or "subscribe" not in row)
+            what = "a line with subscribe or unsubscribe has no other column"
+            return Refused("unknown_column", what, Fault(other, row[other]))
         try:
             if "unsubscribe" in row:
                 return self.unsubscribe(row["unsubscribe"])
@@ -237,7 +255,12 @@ class Admission:
                 return self.subscribe(row["subscribe"], checked, line)
             raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
         except InputError as error:
-            return Refused(error.reason_code, str(error), getattr(error, "fault", None))
+            name, given = next(iter(row.items()))
+            columns = given if isinstance(given, dict) and name == "subscribe" else {}
+            fault = getattr(error, "fault", None) or subscription_fault(error.reason_code, columns)
+            if fault is None:
+                fault = Fault("subscription_id", columns["subscription_id"]) if columns else Fault(name, given)
+            return Refused(error.reason_code, str(error), fault)
 
     def logged(self, record: Record, first_seq: int) -> Refused | None:
         """Apply the changes and the admitted terms of a record of the log, whose first message has this seq.

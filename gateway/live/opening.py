@@ -45,6 +45,7 @@ def open_stream(
     stem: str,
     durable: Callable[[int], None] | None,
     active: Active | None = None,
+    strict: bool = False,
     **fixed: Any,
 ) -> OpenStream:
     """Lock a folder and open its stream, a new one or the one that it has.
@@ -66,8 +67,8 @@ def open_stream(
         Language of stems, without a vocabulary; "" for none.
     durable : callable, optional
         As `WriteAheadLog` takes it.
-    active : Active, optional
-        As `Admission` takes it.
+    active, strict
+        As `Admission` takes them.
     **fixed
         Settings that users cannot give.
 
@@ -91,6 +92,7 @@ def open_stream(
         refuses=subscription_refusal(config, most_terms=config.most_terms),
         max_ahead_s=config.max_ahead,
         active=active,
+        strict=strict,
     )
     here = config.executor == "local"
     wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window, hands_over=here)

@@ -168,7 +168,8 @@ class Pipe:
     keeper : Keeper
     refuse : callable
         Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`,
-        and `column` and `value` where one is at fault.
+        `column` and `value`. Also with each message that was taken without some values: in place of `reason`, `what`,
+        `column` and `value` the dict has `warnings`, each with `column`, `value` and `why`.
     in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
@@ -276,7 +277,8 @@ class Pipe:
     def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
         """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
         data = msgspec.json.encode({"subscribe": columns})
-        return self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+        found = self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+        return found if isinstance(found, Refused) else None
 
     def take_all(self, lines: Sequence[Line]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
@@ -302,25 +304,29 @@ class Pipe:
             self._keeper.reached(line.origin)
         if not bare(line.data):
             return
-        refused = self._admit(line, self._mapping.rename(line.data))
-        if refused is None:
+        found = self._admit(line, self._mapping.rename(line.data))
+        said: dict[str, Any] = {}
+        if isinstance(found, Refused):
+            self.refused[found.reason] += 1
+            said = {"reason": found.reason, "what": found.what, **found.named(line.data)}
+        elif isinstance(found, ParsedMessage) and found.misfits:
+            said = {"warnings": [one.named for one in found.misfits]}
+        if not said:
             return
-        self.refused[refused.reason] += 1
         quoted = line.data[:_QUOTED].decode(errors="replace").rstrip("\r\n")
         place = {"line": line.number}
         if line.origin is not None:
             place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
-        self._refuse({**place, "reason": refused.reason, "what": refused.what, **refused.named, "row": quoted})
+        self._refuse({**place, **said, "row": quoted})
 
-    def _admit(self, line: Line, renamed: RenamedLine | Refused) -> Refused | None:
-        """Check a line, and append it with its new names to the open batch; returns its refusal, if any."""
+    def _admit(self, line: Line, renamed: RenamedLine | Refused) -> ParsedMessage | Change | Refused:
+        """Check a line, and append it with its new names to the open batch; returns what it is, or its refusal."""
         if isinstance(renamed, Refused):
             return renamed
         found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role), renamed.data)
-        if isinstance(found, Refused):
-            return found
-        self._open.append(line._replace(data=renamed.data), found)
-        return None
+        if not isinstance(found, Refused):
+            self._open.append(line._replace(data=renamed.data), found)
+        return found
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""

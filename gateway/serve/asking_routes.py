@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.client.rows import Results
+from gateway.live.admission import whole_row
 from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
@@ -94,9 +95,9 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     ) -> Response:
         """Test a subscription with the latest messages, condition by condition, and store nothing."""
         media_type(request)
-        columns = decode_object(await read_body(request))
+        columns = decode_object(body := await read_body(request))
         if isinstance(columns, str):
-            raise refusal(refused(columns, meaning_of(columns, KINDS)))
+            raise refusal(refused(columns, meaning_of(columns, KINDS), whole_row(body)))
         return encoded(await questions.answer(caller_of(request).name, "preview", asking.preview, columns, limit))
 
     return router

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gateway.live.admission import whole_row
 from gateway.live.pipe import one_line
 from gateway.serve.access import Caller, buffer_of
 from gateway.serve.door import Door
@@ -75,19 +76,19 @@ async def read_body(request: Request) -> bytes:
 async def _whole(request: Request) -> bytes:
     parts, size = [], 0
     if int(request.headers.get("content-length", "0")) > MOST_BODY_BYTES:
-        raise _too_long()
+        raise _too_long_body()
     buffer = buffer_of(request)
     async for chunk in request.stream():
         size += len(chunk)
         if size > MOST_BODY_BYTES:
-            raise _too_long()
+            raise _too_long_body()
         if not buffer.take(len(chunk)):
             raise later(429, "overloaded", "more bytes of bodies wait, of this caller or of all, than may", 1)
         parts.append(chunk)
     return bare(b"".join(parts))
 
 
-def _too_long() -> Problem:
+def _too_long_body() -> Problem:
     detail = f"the body is longer than {MOST_BODY_BYTES:,} bytes"
     return Problem(413, "body_too_long", detail, do=f"send several requests, or lines as {NDJSON}")
 
@@ -130,7 +131,7 @@ async def log_rows(
     """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
 
     def rows_of_data() -> list[Row | Outcome]:
-        return [refused("line_too_long", _TOO_LONG) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
+        return [_too_long(each) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
 
     size_bytes = sum(map(len, data))
     rows = rows_of_data() if size_bytes <= _SHORT_BYTES else await asyncio.to_thread(rows_of_data)
@@ -140,7 +141,8 @@ async def log_rows(
     return [row if isinstance(row, dict) else next(outcomes) for row in rows]
 
 
-_TOO_LONG = f"the row is longer than {MOST_LINE_BYTES:,} bytes"
+def _too_long(row: bytes) -> Outcome:
+    return refused("line_too_long", f"the row is longer than {MOST_LINE_BYTES:,} bytes", whole_row(row))
 
 
 class LineOutcomes(Response):

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.live.admission import whole_row
 from gateway.serve.bodies import decoded, rows_of
 from gateway.serve.problems import Problem
 from gateway.serve.writer import Outcome, refused
+from matching.fields import Fault
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.validate import decode_object
@@ -46,16 +48,22 @@ async def features_of(body: bytes) -> list[bytes]:
 def columns_of(data: bytes) -> tuple[dict[str, Any], Outcome | None]:
     """The columns of a feature, or the outcome of its refusal."""
     found = decode_object(data)
-    return ({}, refused(found, explain(found, KINDS))) if isinstance(found, str) else _columns_of(found)
+    if isinstance(found, str):
+        return {}, refused(found, explain(found, KINDS), whole_row(data))
+    return _columns_of(found)
 
 
 def _columns_of(found: Mapping[str, Any]) -> tuple[dict[str, Any], Outcome | None]:
     properties, geometry = found.get("properties"), found.get("geometry")
     if found.get("type") != "Feature" or not isinstance(properties, dict) or not isinstance(geometry, dict | None):
-        return {}, refused("bad_geojson", "a feature has type Feature, properties, and a geometry, which may be null")
+        what = "a feature has type Feature, properties, and a geometry, which may be null"
+        checked = ("type", found.get("type") != "Feature"), ("properties", not isinstance(properties, dict))
+        column = next((name for name, is_bad in checked if is_bad), "geometry")
+        return {}, refused("bad_geojson", what, Fault(column, found.get(column)))
     columns, name = dict(properties), found.get("id")
     if name is not None and columns.setdefault("subscription_id", name) != name:
-        return {}, refused("bad_id", f"the id of the feature is {name!r}, and subscription_id something else")
+        what = f"the id of the feature is {name!r}, and subscription_id something else"
+        return {}, refused("bad_id", what, Fault("id", name))
     if geometry is None or any(columns.get(shape) is not None for shape in _SHAPES):
         return columns, None
     if geometry.get("type") in _POLYGONS:
@@ -63,7 +71,8 @@ def _columns_of(found: Mapping[str, Any]) -> tuple[dict[str, Any], Outcome | Non
         return columns, None
     place = geometry.get("coordinates")
     if geometry.get("type") != "Point" or not isinstance(place, list) or len(place) < 2:
-        return {}, refused("bad_geojson", "the geometry must be a Polygon, a MultiPolygon or a Point")
+        what = "the geometry must be a Polygon, a MultiPolygon or a Point"
+        return {}, refused("bad_geojson", what, Fault("geometry", geometry))
     point: dict[str, Any] = {"lon": place[0], "lat": place[1]}
     if _has_region(columns) and columns.get("radius_m") is not None:
         point = {"circle": point | {"radius_m": columns.pop("radius_m")}}

@@ -19,7 +19,7 @@ _QUOTED = 3
 
 
 def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
-    """Hands lines to the writer; `say` takes the first refusals of each reason, as text."""
+    """Hands lines to the writer; `say` takes the first refusals of each reason, and the first misfits, as text."""
     room, refusals = threading.Semaphore(MOST_OPEN), Counter[str]()
 
     def hand_over(lines: Sequence[Line]) -> bool:
@@ -30,7 +30,11 @@ def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
             room.release()
             for line, outcome in zip(lines, outcomes, strict=True):
                 if outcome["status"] == "refused":
-                    _say_refusal(line, outcome, refusals, say)
+                    what = f"refused, {outcome['reason']}: {outcome['detail']}"
+                    _say_some(line, outcome["reason"], what, "refused_rows", refusals, say)
+                for one in outcome.get("warnings", ()):
+                    what = f"taken without {one['column']} ({one['value']} is {one['why']})"
+                    _say_some(line, f"misfit {one['column']}", what, "misfit_values", refusals, say)
 
         rows = [Message(line.data, line.origin) for line in lines]
         size_bytes = sum(len(row.data) for row in rows)
@@ -43,10 +47,10 @@ def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
     return hand_over
 
 
-def _say_refusal(line: Line, outcome: Outcome, refusals: Counter[str], say: Callable[[str], None]) -> None:
-    reason, origin = outcome["reason"], line.origin
-    refusals[reason] += 1
-    if refusals[reason] <= _QUOTED and origin is not None:
-        more = "; further ones are counted in skyray_refused_rows_total" if refusals[reason] == _QUOTED else ""
-        place = f"{origin.source}, partition {origin.partition}, offset {origin.offset}"
-        say(f"serve: {place} refused, {reason}: {outcome['detail']}{more}")
+def _say_some(line: Line, about: str, what: str, counted: str, said: Counter[str], say: Callable[[str], None]) -> None:
+    """Say what became of a line, if few lines before had the same; the figure `counted` has all of them."""
+    origin = line.origin
+    said[about] += 1
+    if said[about] <= _QUOTED and origin is not None:
+        more = f"; further ones are counted in skyray_{counted}_total" if said[about] == _QUOTED else ""
+        say(f"serve: {origin.source}, partition {origin.partition}, offset {origin.offset} {what}{more}")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.client.rows import SubscriptionOutcome
+from gateway.live.admission import whole_row
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import (
     NDJSON,
@@ -237,23 +238,26 @@ def known(door: Door, subscription_id: str, caller: Caller) -> Registered:
 
 
 def not_active(subscription_id: str) -> Problem:
-    return refusal(refused("unknown_subscription", f"subscription {subscription_id!r}: is not active"), "path")
+    what = f"subscription {subscription_id!r}: is not active"
+    return refusal(refused("unknown_subscription", what, Fault("subscription_id", subscription_id)), "path")
 
 
 def _row_of(data: bytes, replace: bool, caller: Caller, subscription_id: str | None = None) -> Row | Outcome:
     """A row as the writer takes it, or its refusal; with an id of its path it must have no other."""
     found = decode_object(data)
     if isinstance(found, str):
-        return refused(found, explain(found, KINDS))
+        return refused(found, explain(found, KINDS), whole_row(data))
     if "unsubscribe" in found and subscription_id is None:
         name = identifier(found["unsubscribe"])
         if len(found) > 1 or not name:
-            return refused("bad_id", "a row with unsubscribe has an id there, and no other column")
+            what = "a row with unsubscribe has an id there, and no other column"
+            return refused("bad_id", what, Fault("unsubscribe", found["unsubscribe"]))
         return Unsubscribe(name, owner=caller.owner)
     if subscription_id is not None:
         name = identifier(found.get("subscription_id"))
         if name not in ("", subscription_id):
-            return refused("bad_id", f"subscription_id is {name!r}, and {subscription_id!r} in the path")
+            what = f"subscription_id is {name!r}, and {subscription_id!r} in the path"
+            return refused("bad_id", what, Fault("subscription_id", found["subscription_id"]))
         found["subscription_id"] = subscription_id
     return _subscribe_of(found, replace, caller)
 
@@ -276,13 +280,13 @@ def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
         whole = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _MOST_TTL_S
         if not whole or columns.get(EXPIRES) is not None:
             what = f"{_TTL} must be a number of seconds above 0, without {EXPIRES}"
-            return refused("bad_time", what) | Fault(_TTL, seconds).named
+            return refused("bad_time", what, Fault(_TTL, seconds))
         columns[EXPIRES] = datetime.fromtimestamp(now_us / 1e6 + seconds, UTC).isoformat()
     else:
         expires_us = expiry_us(columns[EXPIRES])
         if expires_us is None or expires_us <= now_us:
             what = f"{EXPIRES} must be a time in the future, such as 2030-01-01T00:00:00Z"
-            return refused("bad_time", what) | Fault(EXPIRES, columns[EXPIRES]).named
+            return refused("bad_time", what, Fault(EXPIRES, columns[EXPIRES]))
     return None
 
 

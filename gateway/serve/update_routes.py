@@ -23,6 +23,7 @@ from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
 from gateway.serve.update_parts import BEGINNING, END, Foreign, Position
 from gateway.serve.writer import refused
+from matching.fields import Fault
 
 _POSITION = re.compile(r"(-1|\d{1,18})(?:-(\d{1,19})(?:-([0-9a-f]{8}))?)?")
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -102,8 +103,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         for name in subscription or ():
             last = door.registry.last.get(name)
             if last is None or not caller.sees(last.owner):
-                unknown = refused("unknown_subscription", f"subscription {name!r}: there never was one of this id")
-                raise refusal(unknown, "query subscription")
+                what = f"subscription {name!r}: there never was one of this id"
+                raise refusal(refused("unknown_subscription", what, Fault("subscription", name)), "query subscription")
         interest = Interest(
             None if subscription is None else frozenset(subscription),
             None if kind is None else frozenset(kind),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.live.admission import Admission, Checked, Refused
+from gateway.live.admission import Admission, Checked, Refused, whole_row
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.pipe import Line, Pipe
@@ -25,7 +25,7 @@ from gateway.serve.recent_ids import REMEMBERED, RecentIds
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.decoding import is_deep
 from matching.errors import DeliveryError
-from matching.fields import identifier, shown
+from matching.fields import Fault, identifier, shown
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage
 from spouts.log import Origin
@@ -43,6 +43,8 @@ TURN_ROWS = 500
 _MOST_TAKEN = 5_000
 #: Seconds that the thread sleeps at most while nothing comes, and while it waits for the topology.
 _LOOK_S, _AGAIN_S = 0.2, 0.02
+#: The column of a subscription's id.
+_ID = "subscription_id"
 
 Outcome = dict[str, Any]
 
@@ -193,9 +195,9 @@ class Writer(Pipe):
             Of their data.
         report : callable
             Takes an outcome for each row, in the writer's thread, once all are durable: a dict of `status` (accepted,
-            duplicate, created, replaced, unchanged, deleted, refused, failed), `reason` and `detail` of a refusal,
-            `column` and `value` where one is at fault, and
-            `id` and `seq` of a message, or `subscription_id`, `etag` and `from_seq` of a subscription.
+            duplicate, created, replaced, unchanged, deleted, refused, failed), `reason`, `detail`, `column` and
+            `value` of a refusal, `id`, `seq` and `warnings` of a message, or `subscription_id`, `etag` and `from_seq`
+            of a subscription.
         caller : str
             Whose rows they are: callers take turns, and share what may wait. "" for the server's own.
         """
@@ -425,21 +427,24 @@ class Writer(Pipe):
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
         renamed = self._mapping.rename(data)
         if isinstance(renamed, Refused):
-            return _outcome_of(renamed)
+            return _outcome_of(renamed, data)
         row = {} if isinstance(renamed.row, str) else renamed.row
         if "subscribe" in row or "unsubscribe" in row:
-            return refused("not_a_message", "subscriptions are changed by /v1/subscriptions")
+            what = "subscriptions are changed by /v1/subscriptions"
+            return refused("not_a_message", what, Fault(next(iter(row)), next(iter(row.values()))))
         name = identifier(row.get("id")) or None
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        refusal = self._admit(Line(self._line, data, came_s), renamed)
-        if refusal is not None:
-            return _outcome_of(refusal)
+        found = self._admit(Line(self._line, data, came_s), renamed)
+        if isinstance(found, Refused):
+            return _outcome_of(found, data)
         seq = self._next_seq - 1
         if name is not None:
             self._recent.put(name, seq)
-        return {"status": "accepted", "id": self._open.messages.ids[-1], "seq": seq}
+        outcome = {"status": "accepted", "id": self._open.messages.ids[-1], "seq": seq}
+        misfits = found.misfits if isinstance(found, ParsedMessage) else ()
+        return outcome | {"warnings": [one.named for one in misfits]} if misfits else outcome
 
     def _again(self, name: str, seq: int, row: Mapping[str, Any]) -> Outcome:
         """A message whose id was sent before: the same one, or another."""
@@ -447,13 +452,15 @@ class Writer(Pipe):
         first = self._keeper.next_seq
         earlier = self._open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
-        if isinstance(now, ParsedMessage) and now._replace(content=b"", ahead=earlier.ahead) == earlier:
+        same = {"content": b"", "ahead": earlier.ahead, "misfits": ()}
+        if isinstance(now, ParsedMessage) and now._replace(**same) == earlier:
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}
         return refused(
             "duplicate_id",
             f"message {seq:,} has the id {name!r} and other content; a new version of an object has an id of its own, "
             "and the same object_id",
+            Fault("id", row.get("id")),
         )
 
     def _subscribe(self, row: Subscribe, came_s: float, checked: Checked | None) -> Outcome:
@@ -471,6 +478,7 @@ class Writer(Pipe):
                 return refused(
                     "subscription_exists",
                     f"subscription {name!r} exists with other columns: PUT /v1/subscriptions/ID replaces it",
+                    Fault(_ID, name),
                 ) | {"subscription_id": name}
         outcome = self._change({"subscribe": row.columns}, came_s, checked)
         if outcome is not None:
@@ -487,7 +495,8 @@ class Writer(Pipe):
         name = row.subscription_id
         before = self._registry.get(name)
         if row.owner is not None and self._registry.owner_of(name) != row.owner:
-            return refused("unknown_subscription", f"subscription {name!r}: is not active") | {"subscription_id": name}
+            what = f"subscription {name!r}: is not active"
+            return refused("unknown_subscription", what, Fault(_ID, name)) | {"subscription_id": name}
         if refusal := precondition(name, before and before.etag, row.conditions):
             return refusal
         outcome = self._change({"unsubscribe": name}, came_s)
@@ -502,17 +511,19 @@ class Writer(Pipe):
             return None  # nobody's, as before
         named = columns.get(OWNER)
         if named is not None and not (isinstance(named, str) and 0 < len(named) <= MOST_OWNER):
-            return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters")
+            return refused("bad_owner", f"{OWNER} must be a name of 1 to {MOST_OWNER} characters", Fault(OWNER, named))
         owner = row.owner if row.owner is not None else owner_of(columns) or earlier
         if owner_of(columns) not in ("", owner):
-            return refused("bad_owner", f"this key makes subscriptions of {owner!r} alone: leave {OWNER} out")
+            what = f"this key makes subscriptions of {owner!r} alone: leave {OWNER} out"
+            return refused("bad_owner", what, Fault(OWNER, named))
         if name in self._registry.last and earlier != owner:
-            return refused("subscription_exists", f"the id {name!r} is not free: choose another")
+            return refused("subscription_exists", f"the id {name!r} is not free: choose another", Fault(_ID, name))
         if owner:
             columns[OWNER] = owner
             full = self._most_owned and self._registry.owned[owner] >= self._most_owned
             if full and name not in self._registry:
-                return refused("too_many_subscriptions", f"{owner!r} has {self._most_owned:,}, and no more may be")
+                what = f"{owner!r} has {self._most_owned:,}, and no more may be"
+                return refused("too_many_subscriptions", what, Fault(OWNER, owner))
         return None
 
     def _change(self, change: dict[str, Any], came_s: float, checked: Checked | None = None) -> Outcome | None:
@@ -522,7 +533,7 @@ class Writer(Pipe):
         reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
         found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
         if isinstance(found, Refused):
-            return _outcome_of(found)
+            return _outcome_of(found, data)
         self._open.append(Line(self._line, data, came_s), found)
         return None
 
@@ -532,12 +543,13 @@ class Writer(Pipe):
         return self._keeper.next_seq + len(self._open.messages)
 
 
-def refused(reason: str, detail: str) -> Outcome:
-    return {"status": "refused", "reason": reason, "detail": detail}
+def refused(reason: str, detail: str, fault: Fault) -> Outcome:
+    """The outcome of a refused row."""
+    return {"status": "refused", "reason": reason, "detail": detail, **fault.named}
 
 
-def _outcome_of(one: Refused) -> Outcome:
-    return refused(one.reason, one.what) | one.named
+def _outcome_of(one: Refused, data: bytes) -> Outcome:
+    return refused(one.reason, one.what, one.fault or whole_row(data))
 
 
 def precondition(name: str, there: str | None, conditions: Conditions) -> Outcome | None:
@@ -545,4 +557,5 @@ def precondition(name: str, there: str | None, conditions: Conditions) -> Outcom
     if conditions.hold(there):
         return None
     what = "is not active" if there is None else f"has the entity tag {there}"
-    return refused("precondition_failed", f"subscription {name!r} {what}: read it again") | {"subscription_id": name}
+    detail = f"subscription {name!r} {what}: read it again"
+    return refused("precondition_failed", detail, Fault(_ID, name)) | {"subscription_id": name}

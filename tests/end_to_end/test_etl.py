@@ -250,7 +250,9 @@ def test_etl_malformed_lines_are_rejected_with_reasons_and_good_rows_kept(spark,
         (number, bad[line]) for number, line in enumerate(mixed, 1) if isinstance(line, bytes)
     ]
     assert all(row["file"] == "raw.jsonl" and len(row["row"]) <= 1000 for row in rejects)
-    assert [row["column"] for row in rejects if "column" in row] == ["text"]
+    named = {row["reason"]: (row["column"], row["value"]) for row in rejects}
+    assert named["wrong_type"] == ("text", 7) and named["bad_op"] == ("op", "erase")
+    assert named["line_too_long"] == (None, "") and named["not_json"][0] is None
 
 
 def test_etl_ranges_deletes_and_versions_keep_their_columns(spark, tmp_path):
@@ -439,30 +441,35 @@ def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_p
     source = write_lines(tmp_path / "raw.jsonl", *rows)
     manifest = run(spark, source, tmp_path / "out", rows_per_file=60, attribute=attributes)
     bad = [row for number, row in enumerate(rows) if number % 7 == 1]
-    good = [row for number, row in enumerate(rows) if number % 7 != 1]
-    assert manifest["rejected_by_reason"] == {"bad_attribute": len(bad)} and manifest["kept"] == len(good)
+    assert manifest["rejected_by_reason"] == {} and manifest["kept"] == len(rows)
     messages, _, rejects = read(tmp_path / "out")
     expected = {
         row["id"]: (
-            row.get("price"),
+            None if row in bad else row.get("price"),
             row.get("house", {}).get("type"),
             1_588_291_200 * 10**6 if "house" in row else None,
         )
-        for row in good
+        for row in rows
     }
     columns = ("attribute_price", "attribute_house.type", "attribute_listed")
     assert {row["message_id"]: tuple(row[name] for name in columns) for row in messages} == expected
-    assert {(row["reason"], row["column"]) for row in rejects} == {("bad_attribute", "price")}
+    assert rejects == []
     valued = [sum(value is not None for value in values) for values in zip(*expected.values(), strict=True)]
     assert manifest["format_version"] == 2 and manifest["options"]["attribute"] == list(attributes)
     assert manifest["attributes"] == [
-        {"name": "price", "type": "number", "messages": valued[0]},
-        {"name": "house.type", "type": "category", "messages": valued[1]},
-        {"name": "listed", "type": "time", "messages": valued[2]},
+        {"name": "price", "type": "number", "messages": valued[0], "misfits": len(bad)},
+        {"name": "house.type", "type": "category", "messages": valued[1], "misfits": 0},
+        {"name": "listed", "type": "time", "messages": valued[2], "misfits": 0},
     ]
     schema = pq.read_schema(tmp_path / "out" / "messages" / "part-00002.parquet")
     assert [str(schema.field(name).type) for name in columns] == ["double", "string", "int64"]
     assert read_manifest(tmp_path / "out") == manifest
+    strict = run(spark, source, tmp_path / "strict", attribute=attributes, strict_attributes=True)
+    assert strict["rejected_by_reason"] == {"bad_attribute": len(bad)} and strict["kept"] == len(rows) - len(bad)
+    _, _, rejects = read(tmp_path / "strict")
+    values = {row["price"] if isinstance(row["price"], str | bool) else "list" for row in bad}
+    assert {(row["reason"], row["column"]) for row in rejects} == {("bad_attribute", "price")}
+    assert {row["value"] for row in rejects} == values
 
 
 def test_etl_attributes_have_the_same_bytes_however_partitioned(spark, tmp_path, monkeypatch):

@@ -219,7 +219,7 @@ def test_subscription_whose_id_came_as_a_number_is_ended_by_that_number(words, t
     ):  # fmt: skip
         stream.take(line)
     assert [(row["reason"], row.get("column"), row.get("value")) for row in stream.refused] == [
-        ("bad_id", "unsubscribe", 7.5), ("bad_id", "unsubscribe", None), ("unknown_subscription", None, None),
+        ("bad_id", "unsubscribe", 7.5), ("bad_id", "unsubscribe", None), ("unknown_subscription", "unsubscribe", 8),
     ]  # fmt: skip
     stream.pipe.close_batch()
     stream.finish(stream.match())

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -26,19 +26,29 @@ class WriterStream:
         Batches that may be in flight.
     settings : dict, optional
         Of the stream.
+    attributes, strict
+        As `open_stream` takes them.
     **options
         Of the writer.
     """
 
-    def __init__(self, out: Path, most: int = 10**9, settings: dict[str, Any] | None = None, **options: Any):
+    def __init__(
+        self,
+        out: Path,
+        most: int = 10**9,
+        settings: dict[str, Any] | None = None,
+        attributes: Sequence[str] = (),
+        strict: bool = False,
+        **options: Any,
+    ):
         self._stack = ExitStack()
         out.mkdir(exist_ok=True)
         self.registry = Registry()
-        given = out, settings or {}, {}, None, None, "", lambda line: None, self.registry
+        given = out, settings or {}, {}, None, attributes, "", lambda line: None, self.registry, strict
         self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given)
         self.wal.run.write_report("running", {"live": self.wal.settings})
         self.in_flight = InFlight(most)
-        self.writer = Writer(self.admission, self.registry, self.wal, self.in_flight, **options)
+        self.writer = Writer(self.admission, self.registry, self.wal, self.in_flight, mapping=self.mapping, **options)
 
     def __enter__(self) -> Self:
         return self

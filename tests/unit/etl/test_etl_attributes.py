@@ -24,9 +24,9 @@ ROWS = [
 VALUES = [(5.0, "house", 1588291200000000), (2.5, None, None), (None, None, 1588291200000000)]
 
 
-def cleaned(path, attributes=ATTRIBUTES):
+def cleaned(path, attributes=ATTRIBUTES, **given):
     """The cleaned rows of a file, as dicts."""
-    options = EtlOptions(inputs=(str(path),), attribute=attributes)
+    options = EtlOptions(inputs=(str(path),), attribute=attributes, **given)
     sources = find_sources(options)
     options, _ = find_columns(sources, options)
     check_columns(sources, options)
@@ -63,20 +63,33 @@ def test_attributes_of_csv_are_read_from_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bad", "column"),
+    ("bad", "column", "value"),
     [
-        ({"price": "cheap"}, "price"),
-        ({"price": [5]}, "price"),
-        ({"price": True}, "price"),
-        ({"meta": {"type": ["house"]}}, "meta.type"),
-        ({"meta": {"type": {"x": 1}}}, "meta.type"),
-        ({"listed": "soon"}, "listed"),
+        ({"price": "cheap"}, "price", "cheap"),
+        ({"price": [5]}, "price", "list"),
+        ({"price": True}, "price", True),
+        ({"meta": {"type": ["house"]}}, "meta.type", "list"),
+        ({"meta": {"type": {"x": 1}}}, "meta.type", "object"),
+        ({"listed": "soon"}, "listed", "soon"),
     ],
 )
-def test_bad_attribute_spoils_its_row_alone_and_names_its_column(tmp_path, bad, column):
-    rows = cleaned(write_lines(tmp_path / "raw.jsonl", [ROWS[0], ROWS[0] | bad, ROWS[1]]))
-    assert [(row["reason"], row["column"]) for row in rows] == [(None, None), ("bad_attribute", column), (None, None)]
+def test_bad_attribute_is_missing_and_counted_or_spoils_its_row_by_option(tmp_path, bad, column, value):
+    path = write_lines(tmp_path / "raw.jsonl", [ROWS[0], ROWS[0] | bad, ROWS[1]])
+    rows = cleaned(path)
+    assert [row["reason"] for row in rows] == [None] * 3 and [row["misfits"] for row in rows] == [[], [column], []]
+    there = ["price", "meta.type", "listed"].index(column)
+    assert values_of(rows)[1] == tuple(None if at == there else one for at, one in enumerate(VALUES[0]))
+    rows = cleaned(path, strict_attributes=True)
+    faults = [row["fault"] and json.loads(row["fault"]) for row in rows]
+    assert faults == [None, {"column": column, "value": value}, None] and rows[1]["reason"] == "bad_attribute"
     assert values_of(rows) == [VALUES[0], (None, None, None), VALUES[1]]
+
+
+def test_rows_with_other_bad_values_are_other_rows(tmp_path):
+    """What was sent counts: a value that does not fit is missing, and still one of the content."""
+    bad = [ROWS[0] | {"price": price} for price in ("VB", "VB", None, "on request", ["VB"])]
+    contents = [row["content"] for row in cleaned(write_lines(tmp_path / "raw.jsonl", bad))]
+    assert contents[0] == contents[1] and len(set(contents)) == 4
 
 
 def test_message_without_id_is_another_where_an_attribute_is_another(tmp_path):

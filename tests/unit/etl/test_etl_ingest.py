@@ -14,10 +14,11 @@ from matching.errors import ConfigError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
 from spark_etl import ingest, separated
-from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, MAX_ORIGINAL_CHARACTERS, clean_split, readable, reject_line
+from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, clean_split, readable, reject_line
 from spark_etl.finding import look
 from spark_etl.ingest import Split, check_columns, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
+from spark_etl.rows import MAX_ORIGINAL_CHARACTERS
 from spark_etl.separated import line_blocks
 from spark_etl.sources import find_sources
 from spark_etl.trial import try_rows
@@ -339,8 +340,9 @@ def test_reject_line_names_file_line_and_reason(tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(LINES[0])
     sources = find_sources(options(tmp_path))
-    line = reject_line(sources, 1 << LINE_BITS | 7, "bad_time", 'a "row"')
-    assert json.loads(line) == {"reason": "bad_time", "file": "b.jsonl", "line": 7, "row": 'a "row"'}
+    line = reject_line(sources, 1 << LINE_BITS | 7, "bad_time", 'a "row"', '{"column": "time", "value": "soon"}')
+    named = {"reason": "bad_time", "column": "time", "value": "soon"}
+    assert json.loads(line) == named | {"file": "b.jsonl", "line": 7, "row": 'a "row"'}
 
 
 def test_readable_any_bytes_become_short_utf8():

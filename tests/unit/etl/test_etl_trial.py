@@ -101,7 +101,7 @@ def test_try_rows_value_of_the_wrong_type_names_its_column(raw, tmp_path):
     raw.write_text(text_of([*ROWS, *rows]))
     examples = try_rows(EtlOptions(inputs=(str(raw),)), 100)["rejected_examples"]
     assert [one["column"] for one in examples if one["reason"] == "wrong_type"] == ["body", "latitude"]
-    assert {one["column"] for one in examples if one["reason"] != "wrong_type"} == {None}
+    assert all("value" in one for one in examples)
     raw.write_text(text_of(rows))
     with pytest.raises(InputError, match="2 wrong_type .*: column body.*To mend it, correct these rows") as refused:
         try_rows(EtlOptions(inputs=(str(raw),)), 100)

@@ -130,7 +130,8 @@ def test_values_are_lines_whose_columns_are_found_one_by_one():
             "offset": pa.array(range(len(lines)), pa.int64()),
         }
     )
-    messages, rejected = split_found(FeedCleaner(options(attribute=("price:number",))).values(batch))
+    given = options(attribute=("price:number",), strict_attributes=True)
+    messages, rejected = split_found(FeedCleaner(given).values(batch))
     assert [one["id"] for one in messages[:3]] == ["m0", "m1", "m2"]
     assert (messages[-1]["text"], messages[-1]["lon"], messages[-1]["lat"]) == ("udon", 5.0, 6.0)
     expected = [

@@ -9,7 +9,7 @@ import pytest
 import skyray
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from matching.attributes import AttributeSchema, attribute_values
+from matching.attributes import AttributeSchema, read_attributes
 from matching.errors import ConfigError, InputError
 from matching.kinds import KINDS
 from matching.naive_conditions import where_holds, words_hold
@@ -60,7 +60,7 @@ def random_query(rng: np.random.Generator, number: int, kind) -> dict:
 
 def fits(query: dict, row: dict) -> bool:
     """Whether a message matches a boolean subscription, from the two as they were written."""
-    read = dict(zip(TYPES, attribute_values(row, AttributeSchema.parse(ATTRIBUTES)), strict=True))
+    read = dict(zip(TYPES, read_attributes(row, AttributeSchema.parse(ATTRIBUTES)).values, strict=True))
     words = set(row["text"].split())
     place, circle = unit_vector(row["lon"], row["lat"]), query["circle"]
     return (
@@ -128,10 +128,11 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
     ):
         code, told, said = command.finish(120)
     assert code == 0, said
-    assert "unknown_attribute" in said and "bad_attribute" in said
+    assert "unknown_attribute" in said and "line 5 taken without price (list is no number" in said
+    assert '"misfits":{"price":1}' in said.replace(" ", "")
     updates = [row for row in map(json.loads, told.splitlines()) if "change" in row]
     assert [row["seq"] for row in updates] == [0]
-    assert len({row["message_id"] for row in read_table(out, "message_id").to_pylist()}) == 2
+    assert len({row["message_id"] for row in read_table(out, "message_id").to_pylist()}) == 3
     with pytest.raises(ConfigError, match="was begun with price:number attributes"):
         empty_start(out, ["price:category"])
 

@@ -12,10 +12,12 @@ from matching.fields import Refusal, event_time_us
 from matching.validate import ParsedMessage, RawMessage
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
-from spark_etl.rows import RowCleaner, column_at_fault
+from spark_etl.rows import RowCleaner, fault_of
 from spouts.parsed import parse_message
 
-OPTIONS = EtlOptions(inputs=("unused",), out="unused", attribute=("made:time",), require_time=True)
+OPTIONS = EtlOptions(
+    inputs=("unused",), out="unused", attribute=("made:time",), require_time=True, strict_attributes=True
+)
 SCHEMA: AttributeSchema = OPTIONS.attributes()
 TIMES = [
     "2018-10-10T20:19:24+02:00", "2018-10-10+02:00", "2018-10", "20181010201924", 20181010201924, 20181010, 1539202764,
@@ -40,7 +42,7 @@ def cleaned(time, made):
 def line(time, made):
     renamed = ColumnMapping().rename(json.dumps(message(time, made)).encode())
     assert isinstance(renamed, RenamedLine)
-    return parse_message(renamed.row, schema=SCHEMA)
+    return parse_message(renamed.row, schema=SCHEMA, strict=True)
 
 
 @pytest.mark.parametrize("value", TIMES, ids=repr)
@@ -60,7 +62,8 @@ def test_no_time_is_refused_at_every_door_with_its_column(value):
     assert cleaned(value, None) == line(value, None) == "bad_time"
     assert cleaned(1, value) == line(1, value) == "bad_attribute"
     row = InputRow(1, RawMessage(time=value), b"", (value,))
-    assert [column_at_fault(row, reason, OPTIONS) for reason in ("bad_time", "bad_attribute")] == ["time", "made"]
+    faults = [fault_of(row, reason, OPTIONS) for reason in ("bad_time", "bad_attribute")]
+    assert faults == [("time", value), ("made", value)]
     refusal = parse_where({"made": {"gte": value}}, SCHEMA)
     assert isinstance(refusal, Refusal) and refusal.reason == "bad_attribute"
     assert refusal.detail == f"made gte: {value!r} is no time"

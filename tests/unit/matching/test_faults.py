@@ -38,7 +38,7 @@ WORDS = Vocabulary(["ramen"], [1], [1], [1.0], 1)
         ({"lon": 1, "lat": 20}, "outside_world", "lat"),
         ({"lon": -11}, "outside_world", "lon"),
         ({"west": 1, "south": 1, "east": 2}, "bad_rectangle", "north"),
-        ({"west": 3, "south": 1, "east": 2, "north": 2}, "bad_rectangle", None),
+        ({"west": 3, "south": 1, "east": 2, "north": 2}, "bad_rectangle", "west"),
         ({"west": 1, "south": [], "east": 2, "north": 2}, "wrong_type", "south"),
         ({"time": "soon"}, "bad_time", "time"),
         ({"op": "update"}, "bad_op", "op"),
@@ -49,7 +49,7 @@ WORDS = Vocabulary(["ramen"], [1], [1], [1.0], 1)
 )
 def test_message_fault_is_the_column_of_the_value_that_was_refused(change, reason, column):
     row = GOOD | change
-    assert parse_message(row, SPACE, SCHEMA) == reason
+    assert parse_message(row, SPACE, SCHEMA, strict=True) == reason
     fault = message_fault(reason, row, SPACE, SCHEMA)
     assert (None if fault is None else fault.column) == column
     if fault is not None and column in row:
@@ -113,5 +113,5 @@ def test_fault_values_are_short():
         ([1], "list"),
     ):
         assert Fault("a", value).named == {"column": "a", "value": short}
-    assert Fault("a").named == {"column": "a"} and len(Fault("a", "x" * 10_000).named["value"]) <= 40
+    assert Fault("a").named == {"column": "a", "value": None} and len(Fault("a", "x" * 10_000).named["value"]) <= 40
     assert str(Fault("lat", 95)) == "lat is 95" and str(Fault("lat")) == "lat is missing"
