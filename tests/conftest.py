@@ -70,10 +70,16 @@ def _matrices(items: list[pytest.Item]) -> Iterator[list[tuple[pytest.Item, tupl
         if item.get_closest_marker("wide") and not item.get_closest_marker("long") and hasattr(item, "callspec"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for rows in tests.values():
-        places: list[dict[str, int]] = [item.callspec.indices for item in rows]  # type: ignore[attr-defined]
-        # arguments that are given together are one axis
-        axes = list(dict.fromkeys(tuple(row[name] for row in places) for name in places[0]))
+        given: list[dict[str, Any]] = [item.callspec.params for item in rows]  # type: ignore[attr-defined]
+        # by object, since not all can be compared; arguments that are given together are one axis
+        axes = list(dict.fromkeys(_places([id(row[name]) for row in given]) for name in given[0]))
         yield list(zip(rows, zip(*axes, strict=True), strict=True))
+
+
+def _places(values: list[int]) -> tuple[int, ...]:
+    """Values numbered by when they come first."""
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
 
 def _are_picked(config: pytest.Config) -> bool:

@@ -1,12 +1,17 @@
 """A quarter of a matrix stands for it: every value of every axis, and neighbours meet different values."""
 
 import itertools
-from types import SimpleNamespace
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import _matrices
+from tests.property.test_ciq import ENGINES, RECIPES
 from tests.support.covering import sampled
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("sizes", [(9, 7), (9, 2), (3, 3), (5, 9, 2), (4, 5, 6), (4,), (1, 6), (2, 2, 2)], ids=str)
@@ -29,19 +34,14 @@ def test_sampled_rows_of_none_are_none_and_a_matrix_with_gaps_is_covered():
     assert {row[0] for row in taken} == {1, 4} and {row[1] for row in taken} == {0, 3, 9}
 
 
-def item_of(name: str, marks: set[str], **indices: int) -> SimpleNamespace:
-    spec = {"callspec": SimpleNamespace(indices=indices)} if indices else {}
-    return SimpleNamespace(nodeid=name, get_closest_marker=lambda mark: mark in marks, **spec)
-
-
-def test_matrices_are_the_wide_rows_of_each_test_with_arguments_given_together_as_one_axis():
-    wide = [item_of(f"a::b[{n}-{m}]", {"wide"}, kind=n, engine=n, seed=m) for n in (1, 2) for m in (0, 1, 2)]
-    others = [
-        item_of("a::b[0-0]", set(), kind=0, engine=0, seed=0),
-        item_of("a::b[3-0]", {"wide", "long"}, kind=3, engine=3, seed=0),
-        item_of("a::c", {"wide"}),
-    ]
-    alone = item_of("a::d[x]", {"wide"}, x=4)
-    found = list(_matrices([others[0], *wide, *others[1:], alone]))  # type: ignore[list-item]
-    assert [[item for item, _ in rows] for rows in found] == [wide, [alone]]
-    assert [[place for _, place in rows] for rows in found] == [[(n, m) for n in (1, 2) for m in (0, 1, 2)], [(4,)]]
+def test_session_of_ci_has_a_quarter_of_a_matrix_of_opponents():
+    file, ids = (
+        "tests/property/test_ciq.py",
+        re.compile(r"::test_engine_where_its_rules_bite_equals_oracle\[(.+)-few\]"),
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "-m", "not long", file]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)
+    rows = [row.rsplit("-", 1) for row in ids.findall(done.stdout)]
+    assert {engine for engine, _ in rows} == {engine.name for engine in ENGINES}
+    assert {recipe for _, recipe in rows} == set(RECIPES)
+    assert len(rows) == len(ENGINES) * len(RECIPES) / 4
