@@ -90,9 +90,11 @@ def test_run_ray_large_batches_to_many_receivers_arrive_whole_and_read_only():
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("prepare", "pass:0 failed in prepare: RuntimeError: no room"),
+        pytest.param("prepare", "pass:0 failed in prepare: RuntimeError: no room", marks=pytest.mark.wide),
         ("raise", "pass:0 failed in execute on stream 'words' from numbers:0: ZeroDivisionError(.|\n)*_deeper"),
-        ("lock", "pass:0 emitted on 'words' what cannot travel: payload.1 is a lock"),
+        pytest.param(
+            "lock", "pass:0 emitted on 'words' what cannot travel: payload.1 is a lock", marks=pytest.mark.wide
+        ),
         ("unpack", "ack:0 could not take a parcel on stream 'words' from pass:0: .*no attribute 'Unknown'"),
         ("skip", "no task acknowledged batch 3 by ack:0"),
         ("close", "pass:0 failed in close: OSError: the disk is full"),
