@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests.support import left_out
 from tests.support.costs import slow_tests
+from tests.support.covering import sampled
 
 # What a commit is judged by is the same each time; `--hypothesis-profile searching` looks further at every start.
 settings.register_profile("repeatable", derandomize=True)
@@ -35,7 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # marks are looked at after this
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s."""
+    """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s.
+
+    Of a matrix of `wide` rows three in four are `long`, too: CI has the rows that `sampled` takes.
+    """
     from matching.kinds import KINDS
 
     by_name = [names for kind in KINDS.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
@@ -47,11 +51,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         row = getattr(item, "callspec", None)
         if row is not None and not opponents.isdisjoint(_words(row.params)):
             item.add_marker("wide")
+    for rows in _matrices(items):
+        taken = sampled([row for _, row in rows])
+        for number, (item, _) in enumerate(rows):
+            if number not in taken:
+                item.add_marker("long")
     for name, need in left_out.NEEDS.items():
         needing = [item for item in items if item.get_closest_marker(name)]
         if needing and not need.there():
             for item in needing:
                 item.add_marker(pytest.mark.skip(reason=f"needs {need.what}: {left_out.remedy(name)}"))
+
+
+def _matrices(items: list[pytest.Item]) -> Iterator[list[tuple[pytest.Item, tuple[int, ...]]]]:
+    """The `wide` rows of each test that a commit does not run anyway, with their places on its axes."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("wide") and not item.get_closest_marker("long") and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for rows in tests.values():
+        given: list[dict[str, Any]] = [item.callspec.params for item in rows]  # type: ignore[attr-defined]
+        # by object, since not all can be compared; arguments that are given together are one axis
+        axes = list(dict.fromkeys(_places([id(row[name]) for row in given]) for name in given[0]))
+        yield list(zip(rows, zip(*axes, strict=True), strict=True))
+
+
+def _places(values: list[int]) -> tuple[int, ...]:
+    """Values numbered by when they come first."""
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
 
 def _are_picked(config: pytest.Config) -> bool:

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -92,6 +93,7 @@ class NatsSink:
         self._run: _Run | None = None
         self._runs = 0
         self._refused = ""
+        self._opening: asyncio.Task[Any] | None = None  # until the stream is open
 
     def open(self, stream: str) -> Position | None:
         self.close()
@@ -115,7 +117,7 @@ class NatsSink:
             connection.close()
 
     async def _connect(self, identity: str) -> Position | None:
-        self._refused, self._identity = "", identity
+        self._refused, self._identity, self._opening = "", identity, asyncio.current_task()
         client = self._client
         await self._opened.connect(error_cb=self._note_error, closed_cb=self._wake)
         info = await self._look()
@@ -126,6 +128,7 @@ class NatsSink:
         self._at = self._position(last) if last else None
         self._inbox = client.new_inbox()
         await client.subscribe(f"{self._inbox}.*", cb=self._take)
+        self._opening = None
         return self._at
 
     async def _look(self) -> api.StreamInfo:
@@ -306,6 +309,8 @@ class NatsSink:
     async def _note_error(self, error: Exception) -> None:
         if "permissions violation" in str(error).lower():
             self._refused = str(error)
+            if self._opening is not None:
+                self._opening.cancel()  # what it asked for is not answered
         await self._wake()
 
     async def _wake(self) -> None:
@@ -316,7 +321,7 @@ class NatsSink:
         future = self._opened.begin(coroutine)
         try:
             return future.result(2 * _CHUNK_S)
-        except (OSError, TimeoutError, nats.errors.Error, SinkAway) as error:
+        except (OSError, TimeoutError, CancelledError, nats.errors.Error, SinkAway) as error:
             if self._refused:
                 raise ConfigError(f"{self.name}: the server does not permit it: {self._refused}") from error
             if isinstance(error, SinkAway):

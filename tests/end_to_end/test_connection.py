@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import main
 from tests.support.covering import tiered
 from tests.support.processes import Command, small_run
 
@@ -56,6 +57,14 @@ def listener():
         connection.close()
 
 
+@pytest.fixture(scope="module")
+def start_s(arguments):
+    """How long this machine takes to begin at all, and to be refused."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return refused(arguments, "--address", f"127.0.0.1:{held.getsockname()[1]}")[2]
+
+
 @pytest.fixture
 def left_over(nobody):
     """A folder for Ray in which a cluster that is no more has left its address; short, for Ray's sockets."""
@@ -97,8 +106,7 @@ def test_run_address_where_nobody_listens_is_told_at_once(arguments, nobody):
 
 
 @pytest.mark.parametrize("greeting", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "other"])
-def test_run_address_of_what_is_no_ray_is_told_within_seconds(arguments, nobody, listener, greeting):
-    _, _, start_s = refused(arguments, "--address", nobody)  # how long this machine takes to begin at all
+def test_run_address_of_what_is_no_ray_is_told_within_seconds(arguments, listener, greeting, start_s):
     address = listener(greeting)
     code, said, took_s = refused(arguments, "--address", address)
     assert code == 3
@@ -184,7 +192,9 @@ with connected(None):
     ("address", "word"),
     [("ray://127.0.0.1:10001", "client"), ("127.0.0.1", "HOST:PORT"), ("127.0.0.1:99999", "HOST:PORT"), ("", "HOST")],
 )
-def test_run_address_that_is_none_is_wrong_use(arguments, address, word):
-    code, said, _ = refused(arguments, f"--address={address}")
-    assert code == 2
+def test_run_address_that_is_none_is_wrong_use(arguments, address, word, capsys):
+    assert main([*map(str, arguments), f"--address={address}"]) == 2
+    printed, said = capsys.readouterr()
+    assert printed == "" and said.startswith("error: ") and said.count("\n") == 1, said
     assert f"--address {address}" in said and word in said
+    assert not Path(arguments[arguments.index("--out") + 1]).exists(), "the output folder was touched"

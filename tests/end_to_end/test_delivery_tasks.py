@@ -19,6 +19,7 @@ from matching.errors import EngineError
 from matching.kinds import KINDS
 from matching.part_names import PartName
 from tests.support.beside import random_message, random_subscription
+from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.live_streams import Stream
 from tests.support.releasing import updates_of
@@ -193,7 +194,7 @@ def live_single(inputs, tmp_path_factory):
     return found, report
 
 
-@pytest.mark.parametrize("deliveries", [(2,), (4,), (1, 4, 2)], ids=str)
+@pytest.mark.parametrize("deliveries", tiered([(1, 4, 2), (2,), (4,)], 3), ids=str)
 def test_live_stream_of_several_delivery_tasks_releases_what_one_does(inputs, live_single, deliveries, tmp_path):
     """With the same positions, which are the ids of server-sent events; also over restarts with other numbers."""
     found, report = released_by(inputs[0], tmp_path / "out", deliveries)

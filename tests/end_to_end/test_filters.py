@@ -144,6 +144,7 @@ def test_filter_forgotten_by_results_since_registration_is_found(monkeypatch):
 @pytest.mark.parametrize(
     ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)
 )
+@pytest.mark.wide  # a stream of these kinds with filters goes over Ray in test_wordless.py
 def test_filters_on_ray_equal_oracle(router, tasks, window, together):
     world = world_of(63, window=window, batch=10, messages=300, grid=6, subscriptions=60)
     told, _ = told_on_ray(world, router, 63, tasks, together)

@@ -58,7 +58,7 @@ SELDOM = {
     [
         ("boolean", {}, BOOLEAN),
         ("topk", {}, TOPK),
-        ("boolean", {"signatures": "spatial+text"}, ["signatures", *BOOLEAN]),
+        pytest.param("boolean", {"signatures": "spatial+text"}, ["signatures", *BOOLEAN], marks=pytest.mark.wide),
         pytest.param("boolean", {"router": "kop"}, ["placement by cost", *BOOLEAN], marks=pytest.mark.wide),
         pytest.param("boolean", {"router": "location"}, ["router location", ALL], marks=pytest.mark.wide),
         pytest.param("topk", {"router": "prefix"}, ["router keyword", ALL], marks=pytest.mark.wide),

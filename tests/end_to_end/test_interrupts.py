@@ -42,7 +42,7 @@ def _is_running(out: Path) -> bool:
     return any((out / "checkpoints").glob("epoch-*.json"))
 
 
-#: The next test has this phase with either signal.
+#: The next test has this phase.
 TOLD_AS_A_GROUP = pytest.param("node starts", marks=pytest.mark.wide)
 
 
@@ -54,7 +54,7 @@ def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, numb
     assert said.startswith(f"error: {word}") and said.count("\n") == 1, said
 
 
-@pytest.mark.parametrize(("number", "code", "word"), NAMED)
+@pytest.mark.parametrize(("number", "code", "word"), tiered(NAMED, 2, 1))  # processes of Ray do not hear of SIGINT
 def test_run_whose_whole_group_is_told_to_end_does_so(arguments, tmp_path, number, code, word):
     """As a terminal does on Ctrl-C, and `timeout` or a service manager on its end: Ray's processes get it as well."""
     ended, said = interrupted(arguments, tmp_path, "node starts", number, os.killpg)

@@ -83,6 +83,7 @@ def test_lasting_topology_after_the_last_has_left_holds_nothing(router):
 @pytest.mark.parametrize(
     ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)
 )
+@pytest.mark.wide  # a stream of these kinds with filters goes over Ray in test_wordless.py
 def test_lasting_topology_on_ray_equals_oracle(router, tasks, window, together):
     recipe = Recipe(kinds=KINDS_BESIDE, window=window, batch=10, messages=300, grid=3, subscriptions=60, churn=0.7)
     told, report = told_on_ray(make_world(recipe, 53), router, 53, tasks, together)

@@ -30,8 +30,15 @@ def run_arguments(work, etl, subscriptions, out, *more):
     return list(map(str, words))
 
 
-@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "overwrite"])
-@pytest.mark.parametrize("what", ["messages", "footer", "subscriptions", "checkpoints"])
+@pytest.mark.parametrize(
+    ("what", "overwrite"),
+    [
+        *((what, False) for what in ("messages", "footer", "subscriptions", "checkpoints")),
+        ("messages", True),
+        *(pytest.param(what, True, marks=pytest.mark.wide) for what in ("footer", "subscriptions", "checkpoints")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "overwrite" if value else "new",
+)
 def test_run_that_fails_at_open_leaves_the_output_folder_as_it_was(work, tmp_path, capsys, what, overwrite):
     etl, files, out, more = tmp_path / "etl", list(work.files), tmp_path / "out", []
     shutil.copytree(work.etl, etl)

@@ -14,6 +14,7 @@ from matching.naive_rows import tally
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.boolean_tables import RESERVED, SPACE, batch, engine_pairs, oracle_pairs, removals, table
+from tests.support.examples import examples
 
 # Few values, so that borders coincide; a lattice step apart and less, so that the lattice cannot decide.
 _STEP = 360.0 / 2**15
@@ -146,7 +147,8 @@ def machine(name: str):
     """The test case of the state machine for one engine."""
     case = type(f"Machine_{name}", (BooleanMachine,), {"name": name}).TestCase
     case.settings = settings(
-        max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=25 if name == KIND.chosen(None) else examples(10, 25),
+        stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow],
     )  # fmt: skip
     return case
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from matching.errors import CheckpointError
+from tests.support.examples import examples
 from topology.core import frames
 
 scalars = (
@@ -61,14 +62,14 @@ def test_frames_any_header_and_arrays_come_back(header, arrays):
 
 @given(st.binary(max_size=300))
 @example(frames.MAGIC)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 def test_frames_random_bytes_are_refused(data):
     assert not decodes(data)
     assert not decodes(frames.MAGIC + data)
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_frames_random_header_with_right_checksum_never_fails_otherwise(data):
     decodes(reseal(struct.pack("<8sIIQQ", frames.MAGIC, frames.VERSION, len(data), 0, 0) + data))
 
@@ -79,7 +80,7 @@ def test_frames_random_header_with_right_checksum_never_fails_otherwise(data):
     st.integers(0, 40),
     st.booleans(),
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(250, 600), deadline=None)
 def test_frames_mutated_frame_is_refused_and_resealed_never_fails_otherwise(frame, flips, cut, grow):
     mutated = bytearray(frame)
     for position, mask in flips:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from matching import naive_shapes
 from matching.geo import polygons, sphere
+from tests.support.examples import examples
 from tests.support.shapes import covers, flat
 
 #: Numbers that meet each other again and again, numbers with all their digits, and numbers next to nothing.
@@ -63,7 +64,7 @@ def test_polygons_kernel_and_oracle_agree_on_every_point():
     assert seen[True] > 2_000 and seen[False] > 2_000 and seen["bands"] > 500, seen
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(RINGS, PLACE, st.integers(0, 100), st.randoms(use_true_random=False))
 def test_polygons_answer_is_that_of_any_order_of_rings_and_corners(rings, place, turn, random):
     expected = covers(rings, *place)
@@ -96,7 +97,7 @@ def test_circles_kernel_and_oracle_agree_at_every_radius():
     assert seen[True] > 5_000 and seen[False] > 5_000, seen
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(150, 500), deadline=None)
 @given(PLACE, st.lists(PLACE, min_size=8, max_size=8), RADIUS)
 def test_box_of_a_circle_contains_what_lies_within(centre, places, radius_m):
     box = sphere.ball_box(centre[0], centre[1], radius_m)
@@ -110,7 +111,7 @@ def test_box_of_a_circle_contains_what_lies_within(centre, places, radius_m):
             assert across and south <= lat <= north
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(150, 500), deadline=None)
 @given(PLACE, st.tuples(PLACE, PLACE), st.floats(0, 1), st.floats(0, 1), st.booleans())
 def test_bounds_of_a_box_hold_for_every_place_in_it(place, corners, across, up, wrap):
     (a, b), (c, d) = corners

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway import cli
+from tests.support.examples import examples
 from tests.support.small_runs import small_run
 
-#: A hundred of each; a whole run costs too much for that.
-MANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: Of each, and of whole runs, which cost more.
+MANY = settings(max_examples=examples(40, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 #: What `--help` promises, but for what only interrupts and other installations give.
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6}

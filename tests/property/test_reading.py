@@ -20,6 +20,7 @@ from matching.text import Vocabulary
 from matching.validate import ParsedMessage
 from matching.window import Window
 from spouts.messages import OpenBlock
+from tests.support.examples import examples
 
 SCHEMA = AttributeSchema.parse(["price:number", "sort:category", "open:time", "deep=a.b:number"])
 PLAIN = AttributeSchema.parse(["price:number", "sort:category", "open:time"])
@@ -137,7 +138,7 @@ def compare(given, schema, named, space="earth"):
     st.sampled_from(NAMED),
     st.sampled_from(["earth", "0,0,170,80"]),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(150, 500), deadline=None)
 def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(given_lines, schema, named, space):
     compare(given_lines, schema, named, space)
 
@@ -193,7 +194,7 @@ PART = st.integers(0, 99).map("{:02}".format)
         min_size=1,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150, 300), deadline=None)
 def test_times_that_are_read_together_are_those_that_are_read_singly(texts):
     texts = [text for text in texts if text.isprintable() and text.isascii() or len(text) < 10]
     texts = [text.encode("utf-8", "replace").decode() for text in texts]

@@ -14,6 +14,7 @@ from matching.storage.state import State
 from matching.topk.operator import TopkOperator
 from tests.support import skyline_worlds
 from tests.support.any_kind import Recipe, Turn, expected, make_turns, window_of, without_text
+from tests.support.examples import examples
 from tests.support.worlds import SPACE
 
 RECIPES = {
@@ -25,6 +26,7 @@ RECIPES = {
     "window_shorter_than_a_batch": Recipe(window="count:7", sizes=(3, 25)),
     "many_come_and_go": Recipe(sizes=(8,), batches=20, first=30, arrivals=12, departures=20, never=0.3),
 }
+DEFAULTS = [(kind.name, kind.chosen(None)) for kind in KINDS.run]
 #: How many tasks there are, turn by turn about.
 COUNTS = (1, 3, 2)
 
@@ -70,7 +72,7 @@ def test_all_kinds_saved_together_go_on_together(recipe):
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
-    engine=st.sampled_from(ENGINES),
+    engine=st.sampled_from(examples(DEFAULTS, ENGINES)),
     seed=st.integers(0, 2**32 - 1),
     window=st.sampled_from(["count:1", "count:30", "time:5", "time:60"]),
     sizes=st.sampled_from([(1,), (0, 12), (40,)]),

@@ -15,6 +15,7 @@ from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
 from matching.skyline.windows.inverted import InvertedWindow
 from papers.skyline.regions import compare_marked
+from tests.support.examples import examples
 from tests.support.skyline_worlds import Recipe, differences, expected, make_world, run
 
 ENGINES = tuple(KINDS.named("skyline").engines)
@@ -71,7 +72,7 @@ def test_skyline_room_any_world_equals_oracle(
     recipe = Recipe(window, 10, batch, 10, terms, grid, objects, deletes, tick, late)
     span, turns = make_world(recipe, seed)
     wanted, _ = expected(span, turns)
-    for engine in ENGINES:
+    for engine in examples(ENGINES[:1], ENGINES):
         told = run(engine, span, turns, restore)
         assert not differences(told, wanted), engine
 
@@ -266,7 +267,7 @@ class OnlyOneOfEqualsStays(Skyline):
 def test_skyline_oracle_broken_on_purpose_differs_from_every_engine():
     span, turns = make_world(RECIPES["count"], 0)
     wanted, _ = expected(span, turns, OnlyOneOfEqualsStays)
-    for engine in ENGINES:
+    for engine in examples(ENGINES[:1], ENGINES):
         assert differences(run(engine, span, turns), wanted)
 
 

@@ -15,6 +15,7 @@ from matching.text import (
     tokenise,
 )
 from matching.words.cutting import Cutter
+from tests.support.examples import examples
 from tests.support.texts import PIECES
 
 # Text in which the awkward characters are frequent.
@@ -33,7 +34,7 @@ texts = st.one_of(
 
 
 @given(texts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_tokenise_any_text_gives_clean_terms(text):
     for token in tokenise(text):
         assert 0 < len(token) <= MAX_TERM_CHARACTERS
@@ -43,7 +44,7 @@ def test_tokenise_any_text_gives_clean_terms(text):
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=80))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_tokenise_ascii_short_cut_agrees_with_the_long_way(text):
     if "&" not in text:
         assert tokenise(text) == _tokenise_unicode(text)
@@ -52,14 +53,14 @@ def test_tokenise_ascii_short_cut_agrees_with_the_long_way(text):
 @given(
     st.one_of(texts, st.lists(st.sampled_from(["&", "amp", "eth", "reg", "#39", "#x41", "é", " ", "="])).map("".join))
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_tokenise_text_without_a_semicolon_has_no_entities(text):
     text = text.replace(";", " ")
     assert tokenise(text) == _tokenise_unicode(text)
 
 
 @given(texts)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_tokenise_every_term_finds_itself(text):
     # Whoever subscribes to a term exactly as a message has it must get that very term.
     for token in tokenise(text):
@@ -67,7 +68,7 @@ def test_tokenise_every_term_finds_itself(text):
 
 
 @given(st.one_of(texts, st.text(st.sampled_from("aeßæøđłıéïñçαΆώΐ\u0301\u0327й한が #@"), max_size=60)))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_fold_accents_every_folded_term_finds_itself(text):
     form = term_form("", True)
     for term in count_terms(text, form):
@@ -76,7 +77,7 @@ def test_fold_accents_every_folded_term_finds_itself(text):
 
 
 @given(texts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 200), deadline=None)
 def test_tokenise_case_does_not_matter_for_ascii_letters(text):
     shouted = "".join(c.upper() if c.isascii() and c.isalpha() else c for c in text)
     if "&" not in text:
@@ -84,7 +85,7 @@ def test_tokenise_case_does_not_matter_for_ascii_letters(text):
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9)), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 200), deadline=None)
 def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
     vocabulary = Vocabulary.of_counts(messages)
     assert vocabulary.document_frequency.tolist() == sorted(vocabulary.document_frequency.tolist())
@@ -97,7 +98,7 @@ def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9)), max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 200), deadline=None)
 def test_vocabulary_vectors_of_many_messages_are_those_of_each_to_the_bit(messages):
     vocabulary = Vocabulary.of_counts([{"a": 2, "b": 1, "the": 3}, {"a": 1, "c": 1}])
     vocabulary.stop_terms = frozenset({"the"})
@@ -112,7 +113,7 @@ def test_vocabulary_vectors_of_many_messages_are_those_of_each_to_the_bit(messag
 @given(
     st.lists(st.one_of(texts, st.lists(st.one_of(st.sampled_from(PIECES), texts), max_size=6).map("".join)), max_size=8)
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, 400), deadline=None)
 def test_texts_cut_in_a_block_have_the_terms_of_each(block):
     cut, names = CUTTER.cut(block), CUTTER.strings()
     found = [names[number] for number in cut.tokens.tolist()]

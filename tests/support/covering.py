@@ -1,7 +1,7 @@
 """Settings in few rows, and which of many cases a commit waits for."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,25 @@ def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, A
         else:
             made.append(case)
     return made
+
+
+def sampled(rows: Sequence[tuple[int, ...]], one_in: int = 4) -> set[int]:
+    """Which rows of a matrix stand for all of it: one in so many, and every value of every axis in one at least.
+
+    Parameters
+    ----------
+    rows : sequence of tuple of int
+        The place of a row on each axis. Of a full matrix the rows taken are diagonals: each value of an axis, an engine
+        say, meets one in `one_in` of the values of another, and its neighbour meets the next ones.
+    """
+    taken = {number for number, row in enumerate(rows) if sum(row) % one_in == 0}
+    for axis in range(len(rows[0]) if rows else 0):
+        covered = {rows[number][axis] for number in taken}
+        for number, row in enumerate(rows):
+            if row[axis] not in covered:
+                covered.add(row[axis])
+                taken.add(number)
+    return taken
 
 
 def _marked(case: Any, mark: Any) -> Any:

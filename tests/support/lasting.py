@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from benchmarks.driving import Tasks, kind_of
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import POOL_FULL, offer
@@ -42,12 +40,14 @@ class EveryPair(CumulativeEngine):
 
     def _scan(self, batch, first_row):
         c = self.subscriptions.columns
+        live = self.subscriptions.live_slots()
+        keywords = [c.terms[c.term_start[slot] : c.term_start[slot] + c.term_count[slot]].tolist() for slot in live]
         for row in range(first_row, len(batch)):
             cut = slice(batch.term_offsets[row], batch.term_offsets[row + 1])
             terms = batch.terms[cut]
-            for slot in self.subscriptions.live_slots():
-                start = c.term_start[slot]
-                if np.isin(c.terms[start : start + c.term_count[slot]], terms).any():
+            said = set(terms.tolist())
+            for slot, words in zip(live, keywords, strict=True):
+                if not said.isdisjoint(words):
                     key = self._key(c, slot, batch, row, terms, cut)
                     passes = message_passes(self.filters, slot, batch, row)
                     if passes and offer(c.threshold, c.k, self.best.view, slot, batch.seq[row], key) == POOL_FULL:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class Command:
     ):
         self._mark = uuid.uuid4().hex
         changed = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": None, MARK: self._mark}
-        wanted = {**os.environ, **changed, **(environment or {})}
+        wanted = {**os.environ, "PYTHONFAULTHANDLER": "1", **changed, **(environment or {})}
         begin = ["-m", "gateway.entry"] if script is None else ["-c", script]
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - `__exit__` closes them
         self.began_s = time.monotonic()
@@ -108,8 +109,13 @@ class Command:
             asked_s = time.monotonic()
 
     def finish(self, seconds: float = 100) -> tuple[int, str, str]:
-        """Wait for the end; exit code, standard output, standard error."""
-        code = self.process.wait(seconds)
+        """Wait for the end; exit code, standard output, standard error. One that does not end says where it stands."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(20)
+            raise AssertionError(f"had not ended after {seconds:g} s: {self.read()}") from None
         return code, *self.read()
 
     def read(self) -> tuple[str, str]:

@@ -19,6 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--from-the-end", action="store_true", help="with --shared: the last file first")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether a file is taken already: a session that begins late need not read it. The first one reads all."""
+    folder: Path | None = config.getoption("--shared")
+    if folder is None or not config.getoption("--from-the-end") or not collection_path.is_relative_to(config.rootpath):
+        return None
+    return True if _mark(collection_path, config, folder).is_file() else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """As pytest runs its tests, but over those that are taken on the way."""
@@ -43,9 +51,12 @@ def _taken(items: list[pytest.Item], folder: Path, from_the_end: bool) -> Iterat
     files = [(path, list(tests)) for path, tests in groupby(items, lambda item: item.path)]
     files.sort(key=lambda file: "fault" not in file[0].parts)  # one of them takes minutes: not as the last one
     for path, tests in reversed(files) if from_the_end else files:
-        mark = folder / "~".join(path.relative_to(tests[0].config.rootpath).parts)
         try:
-            mark.touch(exist_ok=False)
+            _mark(path, tests[0].config, folder).touch(exist_ok=False)
         except FileExistsError:
             continue
         yield from tests
+
+
+def _mark(path: Path, config: pytest.Config, folder: Path) -> Path:
+    return folder / "~".join(path.relative_to(config.rootpath).parts)

@@ -56,7 +56,7 @@ def short_history(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 3)
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_bench_reports_every_figure_for_every_engine():
     heard = []
     report = run.bench("boolean", 3_000, messages=200, seed=4, rounds=2, on_progress=heard.append)
@@ -185,7 +185,7 @@ def test_workload_follows_its_recipe():
     assert set(np.diff(table.term_offsets)) == {2}
 
 
-@pytest.mark.parametrize("engines", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.wide)], ids=["default", "every"])
+@pytest.mark.parametrize("engines", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.long)], ids=["default", "every"])
 def test_bench_by_recipe_and_from_real_messages_is_exact(tmp_path, engines):
     real = write_etl(tmp_path, random_rows(300))
     for options in ({"workload": "words=30-60,shape=range,regions=country"}, {"messages_from": str(real)}):

@@ -39,7 +39,7 @@ def test_nearest_messages_in_bulk_are_those_of_the_oracle(recipe, parts, sphere)
     assert len(wanted) > 50
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_knn_bench_reports_every_figure_for_every_engine():
     report = run.bench("knn", 1_500, messages=600, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report

@@ -18,7 +18,7 @@ from distribution.signatures import signature as signature_module
 from matching.kinds import KINDS
 from topology.wiring import credits_for
 
-WIDE = pytest.mark.wide
+LONG = pytest.mark.long
 
 
 def small(kind: str, subscriptions: int = 60, engine: str | None = None):
@@ -30,7 +30,7 @@ def told(kind: str, routers, ways, subscriptions: int = 60, engine: str | None =
     return routed(small(kind, subscriptions, engine), routers or routers_of(kind), ways, (), 1, lambda _: None)
 
 
-@pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=WIDE), pytest.param("boolean", marks=WIDE)])
+@pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=LONG), pytest.param("boolean", marks=LONG)])
 def test_every_router_tells_what_one_bolt_tells_and_that_is_right(kind):
     stream = small(kind, 2_000)
     judged, _ = checked(stream, filled(stream))
@@ -69,7 +69,7 @@ def test_router_that_begins_with_measured_parts_tells_the_same_updates():
     assert report["exact"] and report["compared"] > 300 and all(row["same_updates"] for row in report["rows"])
 
 
-@pytest.mark.parametrize("engine", [None, pytest.param("inverted_file", marks=WIDE)])
+@pytest.mark.parametrize("engine", [None, pytest.param("inverted_file", marks=LONG)])
 def test_every_placement_tells_the_same_updates_and_they_are_right(engine):
     report = told("knn", [], (3,), 300, engine)
     assert report["exact"] and report["same_updates"] and report["workload"]["history"] == 2_000
@@ -100,7 +100,7 @@ def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch)
     assert np.array_equal(np.argmax(held, axis=0), router.placer().place_all(stream.case.table))
 
 
-@pytest.mark.parametrize("kind", ["boolean", pytest.param("skyline", marks=WIDE)])
+@pytest.mark.parametrize("kind", ["boolean", pytest.param("skyline", marks=LONG)])
 def test_signatures_lose_nothing_but_where_they_say_so(kind):
     modes = ("spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
     routers = ["location", *(f"location+{mode}" for mode in modes)]
@@ -145,7 +145,7 @@ def test_filled_stream_goes_on_behind_the_batch_that_brought_everybody():
 
 
 @pytest.mark.ray
-@WIDE
+@LONG
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("lost", [0, 1])
 def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, monkeypatch):

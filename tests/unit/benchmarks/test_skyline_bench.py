@@ -28,7 +28,7 @@ _FIGURES = {
 }
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_skyline_bench_reports_every_figure_for_every_engine():
     report = run.bench("skyline", 400, messages=600, window=2_000, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report

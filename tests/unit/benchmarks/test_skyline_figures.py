@@ -13,7 +13,7 @@ from benchmarks.run import bench
 from matching.errors import ConfigError
 
 #: Engines and indexes that no run takes unless told to.
-pytestmark = pytest.mark.wide
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,6 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["trees", "cleaning"])
-@pytest.mark.long
 def test_skyline_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     report = skyline_figures.PAGE.figure(name, tmp_path, window=1_200, seed=1, on_progress=told.append)
@@ -50,7 +49,6 @@ def test_skyline_figure_of_trees_has_the_memo_tree_at_half_of_the_operations_of_
     assert memo < 0.5 * other
 
 
-@pytest.mark.wide
 def test_skyline_figure_of_engines_says_what_was_compared_and_how_many_times_the_first_each_takes(
     tmp_path, monkeypatch
 ):

@@ -19,7 +19,7 @@ from matching.model import NO_MESSAGES
 TOPK = KINDS.named("topk")
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_topk_bench_reports_every_figure_for_every_engine():
     report = run.bench("topk", 500, messages=300, window=2_000, seed=4, rounds=2)
     assert json.loads(json.dumps(report)) == report

@@ -102,7 +102,11 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+#: Harms like another one.
+MORE = ("halved", "first bit", "late bit")
+
+
+@pytest.mark.parametrize("harm", [pytest.param(one, marks=pytest.mark.long) if one in MORE else one for one in HARMS])
 def test_damage_of_any_file_is_said_or_does_no_harm(stream, tmp_path, harm):
     words, out, whole = stream
     files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file() and path.name != ".lock")

@@ -15,6 +15,7 @@ from matching.window import NO_FLOOR, Window
 from spouts.log import Record, encode_record, read_records
 from spouts.subscriptions import load_vocabulary
 from tests.support.beside import Beside, random_message, random_subscription
+from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted, digest_of_run, read_table
 from tests.support.processes import Command
@@ -163,7 +164,7 @@ class Quiet:
                 self.expected += told
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", tiered(range(4), 4))
 def test_quiet_stream_tells_what_the_oracle_does_and_a_run_over_its_folder_the_same(words, tmp_path, seed):
     story, stream = Quiet(seed, words), Stream(words, tmp_path / "out", window=WINDOW, query_bolts=2)
     story.tell(stream, 150)

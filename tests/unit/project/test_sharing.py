@@ -94,6 +94,15 @@ def test_session_without_a_test_left_to_take_is_fine_and_a_failure_is_not(folder
     assert "".join(printed).count("1 failed") == 1
 
 
+def test_session_that_begins_late_does_not_read_what_is_taken(folder):
+    (folder / "marks" / NAMES[0]).touch()
+    (folder / "tests" / NAMES[0]).write_text("raise SystemError('read')\n")
+    late, first = start(folder, "quick", "--from-the-end"), start(folder, "quick")
+    printed = [each.communicate(timeout=60)[0] for each in (late, first)]
+    assert late.returncode == 0, printed
+    assert first.returncode == pytest.ExitCode.INTERRUPTED and "SystemError: read" in printed[1], printed
+
+
 def test_halves_are_everything_there_is():
     """A path that is gone would end a session; one that is in neither half would be run by nobody."""
     assert all((ROOT / path).exists() for path in (*halves.PLAIN, *halves.BROWSER))

@@ -409,11 +409,22 @@ def test_answers_of_others_are_no_acknowledgements(broker, opened, monkeypatch):
 def test_no_more_than_the_window_is_under_way(broker, opened, monkeypatch):
     create(broker)
     sink = sink_of(broker)
-    opened(sink)
-    under_way = []
+    under_way, full = [], asyncio.Event()
     monkeypatch.setattr("gateway.sinks.nats.WINDOW", 100)
     monkeypatch.setattr("gateway.sinks.nats.WINDOW_BYTES", 30_000)
-    publish = Client.publish
+    publish, take, progress = Client.publish, sink._take, sink._progress
+
+    async def taken(message):
+        await full.wait()  # a server that is slow at first
+        await take(message)
+
+    async def waiting(run):
+        full.set()
+        await progress(run)
+
+    monkeypatch.setattr(sink, "_take", taken)
+    monkeypatch.setattr(sink, "_progress", waiting)
+    opened(sink)
 
     async def watched(self, *given):
         await publish(self, *given)
@@ -449,7 +460,7 @@ def test_user_without_rights_is_refused(tmp_path, opened, monkeypatch):
                 with pytest.raises(ConfigError, match="does not permit"):
                     sink.deliver(chunk_of(UPDATES[:10]))
             else:
-                monkeypatch.setattr("gateway.sinks.nats._ANSWER_S", 0.5)
+                monkeypatch.setattr("gateway.sinks.nats._ANSWER_S", 1_000.0)  # nobody waits for it
                 with pytest.raises(ConfigError, match="does not permit" if at == "open" else "refuses the connection"):
                     opened(sink)
 

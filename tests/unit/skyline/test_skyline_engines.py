@@ -266,6 +266,7 @@ class Counting(InvertedWindow):
         return found
 
 
+@pytest.mark.wide
 def test_skyline_engines_keep_less_the_more_they_know():
     window, turns = make_world(Recipe(window="count:400", batches=20, batch=50, terms=4, churn=0.0), 1)
     entries, refills, fetched = {}, {}, {}

@@ -21,6 +21,7 @@ from matching.space import EARTH, Space
 from matching.window import Window
 from spouts.generated import Recipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
+from tests.support.clocks import FakeClock
 from topology.core.api.component import Delivery
 from topology.core.executors.local import run_local
 from topology.wiring import wire
@@ -37,6 +38,27 @@ class StallingDelivery(DeliveryBolt):
         if delivery.stream == "updates" and delivery.payload.boundary.number == 3:
             threading.Event().wait(STALL_S)
         super().execute(delivery)
+
+
+#: The time of runs that no busy machine delays: only the source's waits and the stall move it.
+CLOCK = FakeClock()
+
+
+class ClockedDelivery(DeliveryBolt):
+    """As `StallingDelivery`, by `CLOCK`."""
+
+    def execute(self, delivery: Delivery) -> None:
+        if delivery.stream == "updates" and delivery.payload.boundary.number == 3:
+            CLOCK.advance(STALL_S)
+        super().execute(delivery)
+
+
+class ClockedSpout(PacedSpout):
+    """Waits by `CLOCK`."""
+
+    def open(self, context):
+        context.wait = lambda seconds, came=None: CLOCK.advance(seconds)
+        super().open(context)
 
 
 class NotingSpout(PacedSpout):
@@ -86,21 +108,20 @@ def test_paced_spout_publishes_no_sooner_than_due():
 
 def test_paced_spout_closes_a_batch_when_its_first_message_has_lingered():
     """The stall makes batches larger and not later: what became due meanwhile goes at once, up to the largest size."""
-    delivery = StallingDelivery("unused", WINDOW, 2, sink="count")
     plan = wire(
-        PacedSpout(RECIPE, WINDOW, SPACE, 400, 1600, 2000.0, linger_s=0.005),
+        ClockedSpout(RECIPE, WINDOW, SPACE, 400, 1600, 2000.0, linger_s=0.005),
         GeneratedSubscriptions(RECIPE, WINDOW, SPACE, {"boolean": 50}),
         HashingRouter(1),
         SPACE,
         WINDOW,
-        delivery,
+        ClockedDelivery("unused", WINDOW, 2, sink="count"),
         credits=2,
     )
-    source = run_local(plan).components["messages"].tasks[0].figures
+    source = run_local(plan, clock=CLOCK).components["messages"].tasks[0].figures
     assert source["messages"] == 1600
-    # 16 full batches of 100 would be; the stall of 0.6 s leaves 0.2 s, in which a batch has ten or some more
-    assert 8 < source["batches"] < 160
-    assert source["furthest_behind_s"] >= 0.3
+    # A batch of ten or eleven each 5 ms, but 1,200 messages are due after the stall of 0.6 s: three of the largest.
+    assert 1_600 / 400 + 30 < source["batches"] < 50
+    assert STALL_S - 0.01 < source["furthest_behind_s"] < STALL_S
 
 
 def test_paced_spout_says_where_batches_ended_that_are_watched():

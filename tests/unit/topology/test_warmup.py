@@ -90,7 +90,7 @@ def compiled_later(chosen: str) -> dict[str, Any]:
     return {"later": later, "told": told, "called": sum(count > 0 for count in before.values())}
 
 
-@pytest.mark.parametrize("chosen", ["defaults", pytest.param("all", marks=pytest.mark.wide)])
+@pytest.mark.parametrize("chosen", ["defaults", pytest.param("all", marks=pytest.mark.long)])
 def test_warmup_leaves_nothing_to_compile(chosen):
     """In a process of its own, in which no other test has compiled anything."""
     code = f"import json, tests.unit.topology.test_warmup as t; print(json.dumps(t.compiled_later('{chosen}')))"
