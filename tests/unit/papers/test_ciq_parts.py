@@ -98,10 +98,20 @@ def test_least_text_of_messages_that_are_much_too_late_is_out_of_reach_and_of_ea
 
 def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
     alphas = np.linspace(0.0, 1.0 - LEAST_TEXT, 50)
-    buckets = [bucket_of(reach_of(alpha, 0.1, 1.0), alpha, 16) for alpha in alphas]
+    buckets = [bucket_of(reach_of(alpha, 0.1, 1.0), alpha, 16, 0.25) for alpha in alphas]
     assert buckets == sorted(buckets) and buckets[0] == 0 and max(buckets) == 15
-    assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16) == 16
-    assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16) == 0
+    assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16, 0.25) == 16
+    assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16, 0.25) == 0
+
+
+@pytest.mark.parametrize("width", [0.25, 2.0])
+def test_buckets_are_equal_intervals_of_the_reach_and_the_last_is_open(width):
+    # definition 6: r * width <= reach < (r + 1) * width
+    for nth in range(15):
+        inside = (nth * width, (nth + 0.5) * width, np.nextafter(np.float32((nth + 1) * width), np.float32(0.0)))
+        assert [bucket_of(reach, 0.9, 16, width) for reach in inside] == [nth] * 3
+    assert [bucket_of(reach, 0.9, 16, width) for reach in (15 * width, 16 * width, 1e6, 3e38)] == [15] * 4
+    assert bucket_of(-1.0, 0.9, 16, width) == 0
 
 
 @pytest.mark.parametrize("half_life_s", [1e-304, 5e-324, 9e-7, 1.1e12, 1e308, 0.0, -1.0, math.nan, math.inf])
@@ -119,12 +129,12 @@ def test_fading_keys_of_the_shortest_and_longest_half_life_are_numbers(half_life
 
 
 @pytest.mark.parametrize("engine", [DecayCiq, TopkCiq], ids=["decay", "topk"])
-@pytest.mark.parametrize("buckets", [0, 31, 1000])
+@pytest.mark.parametrize("buckets", [0, 127, 1000])
 def test_ciq_buckets_that_have_no_room_beside_the_cell_are_refused(engine, buckets):
     arguments = (Space(*EARTH), FADING) if engine is DecayCiq else (Space(*EARTH),)
-    with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 30"):
+    with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 126"):
         type("Other", (engine,), {"buckets": buckets})(*arguments)
-    assert type("Other", (engine,), {"buckets": 30})(*arguments).buckets == 30
+    assert type("Other", (engine,), {"buckets": 126})(*arguments).buckets == 126
 
 
 def test_history_chances_lie_between_none_and_all():
