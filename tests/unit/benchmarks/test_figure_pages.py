@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import made_by, papers
 from benchmarks.run import RESULTS
+from matching.errors import ConfigError
 
 DOCS = RESULTS.parents[1] / "docs"
 PAGES = (DOCS.parent / "README.md", *sorted({*DOCS.glob("*.md")} - {made_by.PAGE}))
@@ -110,6 +111,28 @@ def test_row_of_a_paper_that_claims_too_much_is_found(changed, said):
     figure = next(row for row in one.figures if row.form == "printed" and row.place.startswith("9, FSQ"))
     (found,) = papers.faults([one._replace(figures=(figure._replace(**changed),))])
     assert said in found
+
+
+def test_cells_take_their_numbers_from_the_results_they_point_to(tmp_path):
+    engines = [{"a": {"us": n * 1_234.5, "share": 0.01234}, "b": {"us": 4_938.0}} for n in (1, 2)]
+    rows = [{"figure": "k", "x": str(n), "engines": engines[n]} for n in (0, 1)]
+    (tmp_path / "made.json").write_text(json.dumps({"rows": rows}))
+    one = ["9", "printed", "`a`", "`E`", "none", "{made k us a/b} of b; {made k=1 us a}, {made k=0 share a}"]
+    rest = ["none", "open", "because", "none"]
+    written = tmp_path / "rows.toml"
+
+    def measured(cell):
+        cells = ", ".join(repr(each) for each in [*one[:-1], cell, *rest])
+        written.write_text(
+            f"[[paper]]\ntitle = 'P'\nfolder = 'f'\nkind = 'k'\ndefinitions = []\nfigures = [[{cells}]]\n"
+        )
+        (paper,) = papers.papers(written, tmp_path)
+        return paper.figures[0].measured
+
+    assert measured(one[-1]) == "0.25, 0.50 of b; 2,469, 0.0123"
+    for wrong in ("{gone k us a}", "{made alpha us a}", "{made k us c}", "{made k ms a}", "{made k=7 us a}"):
+        with pytest.raises(ConfigError, match="has no such"):
+            measured(wrong)
 
 
 def test_row_of_a_paper_that_names_no_file_or_a_lost_commit_is_found(tmp_path):
