@@ -39,6 +39,8 @@ from papers.ciq.ciq_paper import BifPaper, CiqHPaper, CiqPaper, IflPaper
 _DECAY = KINDS.named("decay")
 _K = _DECAY.recipe.k
 _PRINTED: Mapping[str, type[CiqPaper]] = {form.name: form for form in (CiqPaper, CiqHPaper, BifPaper, IflPaper)}
+#: What 16 buckets hold, and more or fewer of them likewise.
+_RANGE = CiqPaper.buckets * CiqPaper.width
 #: What a figure may vary in printed forms, not in the workload; the first two in those with cells alone.
 _FORMS = ("buckets", "width", "block")
 #: Name of a figure to its values and what each changes. Where alpha is the same for all, 16 buckets are as wide as what
@@ -55,7 +57,7 @@ FIGURES: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "history": {str(messages): {"within": messages} for messages in (20_000, 200_000, 2_000_000)},
     "insertion": {"": {}},
     "block": {str(size): {"block": size} for size in (1, 32, 128, 512, 1_024, 4_096)},
-    "buckets": {str(count): {"buckets": count} for count in (1, 4, 16, 64)},
+    "buckets": {str(count): {"buckets": count, "width": _RANGE / count} for count in (1, 4, 16, 64)},
     "width": {str(width): {"width": width} for width in (0.0625, 0.25, 0.5, 0.6, 0.75, 1.0, 2.0)},
 }
 #: A place asks for all of its words.
