@@ -22,6 +22,7 @@ from matching.bulk_oracle import Expected
 from matching.cumulative.results import ResultRows
 from matching.errors import ConfigError
 from matching.half_life import DecayParameters
+from matching.local_engine import LocalEngine
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, tally
@@ -34,6 +35,8 @@ _CHANGING, _EVENLY = 700, 100
 #: Subscriptions whose results are compared with those of the bulk routine, at least, where there are more.
 _COMPARED = 1_000_000
 _PIECES_A_CORE = 8
+#: Messages of the history from which engines estimate: as many as the paper's run has.
+_LEARNT = 20_000
 #: By how much a logarithm may be off.
 _SLACK = 1e-9
 
@@ -91,6 +94,13 @@ class LastingBench(Bench):
         if other := ", ".join(name for name in sorted(own | there) if own.get(name) != there.get(name)):
             raise ConfigError(f"{folder}: results of another workload ({other} differ); give an empty folder")
         return ResultRows(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ResultRows._fields))
+
+    def _alone(self, name: str | None) -> LocalEngine:
+        """Likewise, and an engine that estimates from past messages has seen the latest ones of the history."""
+        alone = super()._alone(name)
+        if (history := getattr(getattr(alone.operator, "engine", None), "history", None)) is not None:
+            history.learn(self.case.messages.take(np.arange(max(0, self.case.filled - _LEARNT), self.case.filled)))
+        return alone
 
     def bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""

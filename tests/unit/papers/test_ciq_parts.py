@@ -5,16 +5,18 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.workload import changed, make_messages, topk_subscriptions
 from matching.decay.scores import key_of, lift
 from matching.errors import ConfigError
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
+from matching.model import DECAY
 from matching.space import EARTH, Space
 from papers.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
 from papers.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
 from papers.ciq.cell_walk import needed_text
 from papers.ciq.ciq import Ciq as DecayCiq
 from papers.ciq.ciq_bounds import factor_of, scaled_of
-from papers.ciq.ciq_history import MessageHistory
+from papers.ciq.ciq_history import NOW, MessageHistory
 from papers.ciq.quadtree import cells_down_to, distance_to_box, path_to
 from papers.ciq.topk import CiqTopk as TopkCiq
 
@@ -144,6 +146,22 @@ def test_history_chances_lie_between_none_and_all():
     chances = [chance_of_text(h, 2, least) for least in (0.0, 0.01, 0.1, 0.9)]
     assert chances == sorted(chances, reverse=True) and chances[-1] > 0.0
     assert chance_of_cell(h, 0) == 0.0
+
+
+def test_history_learns_where_messages_come_from_and_not_from_where_subscriptions_are():
+    def chances(learnt):
+        engine = DecayCiq(Space(*EARTH), FADING)
+        if learnt:
+            engine.history.learn(make_messages(5_000, 1, timed=True).batch)
+        everybody_in_the_north_east = {"x": np.full(200, 0.9), "y": np.full(200, 0.9)}
+        likes = topk_subscriptions(make_messages(500, 1), 200, 1)
+        columns = {"kind": np.full(200, DECAY, np.int8), **everybody_in_the_north_east}
+        engine.insert(changed(likes, **columns))
+        assert engine.history.view.facts[NOW] == -math.inf and engine.history.view.facts[0] == 0.0
+        return [chance_of_cell(engine.history.view, cell) for cell in range(1, 5)]
+
+    assert chances(False) == [0.0, 0.0, 0.0, 1.0]
+    assert sum(chances(True)) == pytest.approx(1.0) and chances(True)[3] < 0.6
 
 
 def test_lifetimes_follow_those_that_have_ended_and_are_bounded():
