@@ -197,12 +197,18 @@ def _figure_faults(row: Figure, results: Path, history: "_History") -> Iterator[
 
 
 def _is_made_by(command: str, made: str) -> bool:
-    """Whether a results file comes from the command of a row: the same tool, kind and figure."""
+    """Whether a results file comes from the command of a row: the same tool, kind and figure, or options."""
     words, told = shlex.split(command.strip("`")), made.split()
     tool = _SHORT.get(words[0], " ".join(words[:3]))
     if tool == "skyray bench":
         figure = words[words.index("--figure") + 1] if "--figure" in words else None
         return words[1] in told and (figure is None or figure in told or figure in made)
+    if tool == _SHORT["E"]:
+        # made with all values that the row names, and perhaps more of them
+        options = dict(zip(told[1::2], told[2::2], strict=True))
+        named = zip(words[1::2], words[2::2], strict=True)
+        if not all(set(values.split(",")) <= set(options.get(name, "").split(",")) for name, values in named):
+            return False
     return tool.rpartition(".")[2] in told[0]
 
 

@@ -97,6 +97,8 @@ def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
         ({"why": " "}, "an empty cell"),
         ({"results": "`gone.json`"}, "gone.json is not there"),
         ({"results": "`knn-ticks.json`"}, "knn-ticks.json was made by"),
+        ({"command": "`E --block 64`"}, "ciq-places.json was made by"),
+        ({"command": "`E --figures standard,alpha`"}, "ciq-places.json was made by"),
         (
             {"results": "`new-words.json`", "command": "`python -m benchmarks.new_words`", "verdict": "refuted"},
             "differ",
@@ -141,9 +143,10 @@ def test_row_of_a_paper_that_names_no_file_or_a_lost_commit_is_found(tmp_path):
     assert papers.faults([one._replace(definitions=(place,), figures=())]) == [
         f"CIQ, {place.place}: matching/gone.py is not there"
     ]
-    made = {"commit": "0" * 12, "command": "evaluations.py", "cores": 2, "load_average": [1.0]}
-    (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))
     row = next(row for row in one.figures if row.place.startswith("9, FSQ"))
+    command = row.command.strip("`").replace("E ", "evaluations.py ", 1)
+    made = {"commit": "0" * 12, "command": command, "cores": 2, "load_average": [1.0]}
+    (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))
     row = row._replace(verdict="refuted", results="`lost.json`")
     found = papers.faults([one._replace(figures=(row,))], results=tmp_path)
     assert found in (
