@@ -36,7 +36,7 @@ _CHANGES_A_CALL, _CALLS_A_ROUND = 1_000, 10
 _BEFORE, _LASTING_HISTORY, _A_SUBSCRIPTION, _ENTERING, _MOST_CHECKED = 100_000, 1_000_000, 10, 4_000, 10_000
 #: Of a kind whose scores fade: ten half-lives, and as many messages are checked whatever enters, but fewer for so many
 #: subscriptions that all of them together meet more messages than this.
-_FADED, _FADED_CHECKED, _MOST_MET = 200_000, 1_000, 1_000_000_000
+FADED, _FADED_CHECKED, _MOST_MET = 200_000, 1_000, 1_000_000_000
 #: Half-life and smoothing of the CIQ paper.
 HALF_LIFE_S, SMOOTHING = 4_000.0, 0.2
 
@@ -103,7 +103,7 @@ def make_case(
     if kind.windowed:
         filled, more = window or 100_000, -(-(checked or min(timed, _CHECKED)) // batch) * batch
     elif kind.fades:
-        before, filled, more = _BEFORE, history or _FADED, min(_FADED_CHECKED, max(100, _MOST_MET // subscriptions))
+        before, filled, more = _BEFORE, history or FADED, min(_FADED_CHECKED, max(100, _MOST_MET // subscriptions))
     elif isinstance(recipe, TopkRecipe):
         before, filled = _BEFORE, history or min(_LASTING_HISTORY, _A_SUBSCRIPTION * subscriptions)
         entering = subscriptions * sum(recipe.k) / 2 / filled

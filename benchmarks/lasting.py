@@ -5,9 +5,11 @@ nothing with the engines. Before anything is timed, all results of an engine are
 that is told of some subscriptions with what the oracle tells.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from benchmarks.driving import NO_REMOVALS
 from benchmarks.harness import Bench, Running, on_all_cores
 from matching.bulk_oracle import Expected
 from matching.cumulative.results import ResultRows
+from matching.errors import ConfigError
 from matching.half_life import DecayParameters
+from matching.local_engine import LocalEngine
 from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, UpdateBatch, empty, take_ragged
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, tally
@@ -31,6 +35,8 @@ _CHANGING, _EVENLY = 700, 100
 #: Subscriptions whose results are compared with those of the bulk routine, at least, where there are more.
 _COMPARED = 1_000_000
 _PIECES_A_CORE = 8
+#: Messages of the history from which engines estimate: as many as the paper's run has.
+_LEARNT = 20_000
 #: By how much a logarithm may be off.
 _SLACK = 1e-9
 
@@ -41,11 +47,14 @@ def bench_of(case: Case, rounds: int, **how: Any) -> Bench:
 
 
 class LastingBench(Bench):
-    """One case of a kind with lasting results, on which engines are built, checked and timed."""
+    """One case of a kind with lasting results, on which engines are built, checked and timed.
 
-    def __init__(self, case: Case, rounds: int = 7):
+    `kept` is a folder that has the results of the history, or gets them, for further runs of the same workload.
+    """
+
+    def __init__(self, case: Case, rounds: int = 7, kept: str | None = None):
         super().__init__(case, rounds)
-        self._before = self.bulk(0, case.filled, case.table)
+        self._before = self.bulk(0, case.filled, case.table) if kept is None else self._kept(Path(kept))
         self.workload["full_share"] = float(np.mean(np.diff(self._before.offsets) == case.table.k))
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
@@ -65,6 +74,33 @@ class LastingBench(Bench):
         state = State.of(self.case.table)
         state.lists["best"] = Lists(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
         return state
+
+    def _kept(self, folder: Path) -> ResultRows:
+        """The results of the history from a folder, mapped into memory; computed first if it is empty.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is of another workload.
+        """
+        # rounds, too: more of them have more newcomers, which are drawn together with everybody else
+        said, own = folder / "workload.json", {**self.case.facts, "rounds": self.rounds}
+        if not said.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, column in self.bulk(0, self.case.filled, self.case.table)._asdict().items():
+                np.save(folder / f"{name}.npy", column)
+            said.write_text(json.dumps(own))
+        there = json.loads(said.read_text())
+        if other := ", ".join(name for name in sorted(own | there) if own.get(name) != there.get(name)):
+            raise ConfigError(f"{folder}: results of another workload ({other} differ); give an empty folder")
+        return ResultRows(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ResultRows._fields))
+
+    def _alone(self, name: str | None) -> LocalEngine:
+        """Likewise, and an engine that estimates from past messages has seen the latest ones of the history."""
+        alone = super()._alone(name)
+        if (history := getattr(getattr(alone.operator, "engine", None), "history", None)) is not None:
+            history.learn(self.case.messages.take(np.arange(max(0, self.case.filled - _LEARNT), self.case.filled)))
+        return alone
 
     def bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
         """Results of the messages from one to another, beside those of messages before."""

@@ -1,7 +1,8 @@
 """Write `docs/papers.md`: what the five papers define and measure, row by row, and what each comes to here.
 
 `python -m benchmarks.papers`, after `benchmarks/papers.toml` has changed; a test holds the page to the rows, and the
-rows to the files that they name (`faults`).
+rows to the files that they name (`faults`). A cell may take its numbers from a results file of `rows` by a pointer:
+`{FILE FIGURE METRIC ENGINE}`, or `ENGINE/ENGINE` for a ratio, or `FIGURE=X` for one value of the figure.
 """
 
 import json
@@ -11,11 +12,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.command import ROOT, Tell, say
 from benchmarks.run import RESULTS
+from matching.errors import ConfigError
 
 ROWS, PAGE = Path(__file__).with_name("papers.toml"), ROOT / "docs" / "papers.md"
 FORMS = ("printed", "variant", "ours", "none")
@@ -34,6 +37,7 @@ VERDICTS = {
 #: Verdicts that need the printed form, and a file of a clean commit of this history.
 _EARNED = ("reproduced", "refuted")
 _SHORT = {"C": "skyray bench", "E": "python -m benchmarks.evaluations", "R": "python -m benchmarks.routers"}
+_POINTER = re.compile(r"\{([\w-]+) ([\w.=]+) (\w+) (\w+)(?:/(\w+))?\}")
 _HEAD = """\
 # The papers' systems and figures
 
@@ -90,18 +94,43 @@ class Paper(NamedTuple):
     figures: tuple[Figure, ...]
 
 
-def papers(path: Path = ROWS) -> list[Paper]:
-    """The rows of the file. Raises TypeError where a row has another number of cells."""
+def papers(path: Path = ROWS, results: Path = RESULTS) -> list[Paper]:
+    """The rows of the file, with numbers in place of pointers.
+
+    Raises
+    ------
+    TypeError
+        Where a row has another number of cells.
+    ConfigError
+        Where a results file does not have what a pointer names.
+    """
     return [
         Paper(
             one["title"],
             one["folder"],
             one["kind"],
             tuple(Definition(*row) for row in one["definitions"]),
-            tuple(Figure(*row) for row in one["figures"]),
+            tuple(Figure(*(_POINTER.sub(partial(_number, results), cell) for cell in row)) for row in one["figures"]),
         )
         for one in tomllib.loads(path.read_text(encoding="utf-8"))["paper"]
     ]
+
+
+def _number(results: Path, pointer: re.Match[str]) -> str:
+    """The numbers that a pointer names, in order of the figure's values."""
+    name, figure, metric, engine, other = pointer.groups()
+    figure, _, x = figure.partition("=")
+    try:
+        rows = json.loads((results / f"{name}.json").read_text())["rows"]
+        engines = [row["engines"] for row in rows if row["figure"] == figure and x in ("", row["x"])]
+        values = [each[engine][metric] / (each[other][metric] if other else 1.0) for each in engines]
+    except (OSError, LookupError, TypeError) as error:
+        raise ConfigError(f"pointer {pointer[0]}: {name}.json has no such number") from error
+    if not values:
+        raise ConfigError(f"pointer {pointer[0]}: {name}.json has no such figure")
+    if other:
+        return ", ".join(f"{value:.2f}" for value in values)
+    return ", ".join(f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}" for value in values)
 
 
 def page(rows: list[Paper]) -> str:
@@ -168,12 +197,18 @@ def _figure_faults(row: Figure, results: Path, history: "_History") -> Iterator[
 
 
 def _is_made_by(command: str, made: str) -> bool:
-    """Whether a results file comes from the command of a row: the same tool, kind and figure."""
+    """Whether a results file comes from the command of a row: the same tool, kind and figure, or options."""
     words, told = shlex.split(command.strip("`")), made.split()
     tool = _SHORT.get(words[0], " ".join(words[:3]))
     if tool == "skyray bench":
         figure = words[words.index("--figure") + 1] if "--figure" in words else None
         return words[1] in told and (figure is None or figure in told or figure in made)
+    if tool == _SHORT["E"]:
+        # made with all values that the row names, and perhaps more of them
+        options = dict(zip(told[1::2], told[2::2], strict=True))
+        named = zip(words[1::2], words[2::2], strict=True)
+        if not all(set(values.split(",")) <= set(options.get(name, "").split(",")) for name, values in named):
+            return False
     return tool.rpartition(".")[2] in told[0]
 
 

@@ -9,7 +9,8 @@ Engines (`engines/`):
 - `keyword_blocks`, the default, our own: for each keyword blocks of subscriptions alike in place and reach. It takes
   less time than the paper's index, and half its memory (`docs/performance.md`).
 - `ciq`, of Chen, Cong, Cao and Tan (`papers/ciq`): cells with minimum text scores, chosen by expected cost; `ciq_h`
-  chooses them by the paper's heuristic, and `ciq_paper` is the printed form. All measure distances in the plane alone.
+  chooses them by the paper's heuristic. `ciq_paper`, `ciq_h_paper`, `bif_paper` and `ifl_paper` are the paper's four
+  systems as printed. All measure distances in the plane alone.
 
 Read `operator.py` first and `matching.cumulative`, which it shares with `knn`, then `scores.py`, then
 `engines/keyword_blocks.py`.

@@ -12,13 +12,13 @@ Lisi Chen, Gao Cong, Xin Cao, Kian-Lee Tan, "Temporal Spatial-Keyword Top-k Publ
 | lemma 2, definition 6, figure 7, blocks and buckets | `celled_lists.py` |
 | lemma 3, algorithm 1, FindNext | `ciq_paper_walk.py` as printed, `cell_walk.py` with bounds on texts |
 | definition 7, lemma 4, algorithm 2, cost of a cell | `cell_costs.py`, estimates from `ciq_history.py` |
-| CIQ-H, cells by place | `cell_costs.py`, engine `ciq_h` |
+| CIQ-H, cells by place | `cell_costs.py`; `ciq_h_paper` of `ciq_paper.py` as printed, `ciq_h` ours |
 | the system CIQ | `ciq_paper.py` as printed, `ciq.py` with `ciq_scan.py` ours |
-| BIF, section VII-A | `bif_paper.py` as printed, `block_inverted_file.py` with the bounds of `ciq` |
-| IFL, section VII-A | `baselines/decay/inverted_file.py` |
+| BIF, section VII-A | `bif_paper` of `ciq_paper.py` as printed, `block_inverted_file.py` with the bounds of `ciq` |
+| IFL, section VII-A | `ifl_paper` of `ciq_paper.py` as printed, `baselines/decay/inverted_file.py` ours |
 | CIQ as the Skype paper's opponent, without fading | `topk.py`, `topk_scan.py`, `topk_history.py` |
-| figures 9, 11 to 16, evaluations | `benchmarks/evaluations.py` |
-| figures 10 to 18, time and memory | `benchmarks/figures/decay.py` |
+| figures 9 to 18, printed forms | `benchmarks/evaluations.py` |
+| figures 11 to 18, our engines | `benchmarks/figures/decay.py` |
 
 The default engine of the kind is ours: `matching/decay/engines/keyword_blocks.py`. The paper leaves out what happens
 before a subscription has k results, when it is associated anew as its threshold rises, how wide a bucket is, how a

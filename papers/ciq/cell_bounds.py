@@ -46,15 +46,14 @@ def reach_in_box(c, slot, west, south, side, max_distance):
 
 
 @njit(cache=True, nogil=True)
-def bucket_of(reach, alpha, buckets):
-    """The bucket of an association, equal intervals of reach / (1 + reach); the last is of those whose text counts not.
+def bucket_of(reach, alpha, buckets, width):
+    """The bucket of an association (definition 6): equal intervals of the reach, of which the last has no upper end.
 
-    The paper has equal intervals of the reach itself, which goes to infinity with alpha / (1 - alpha).
+    Bucket `buckets` is that of the subscriptions that are tested by place alone.
     """
     if is_spatial(alpha):
         return buckets
-    bounded = max(0.0, np.float64(reach)) / (1.0 + max(0.0, np.float64(reach)))
-    return min(buckets - 1, int(bounded * buckets))
+    return int(max(0.0, min(np.float64(reach) / width, buckets - 1.0)))
 
 
 @njit(cache=True, nogil=True)

@@ -38,6 +38,7 @@ class CellCosts(NamedTuple):
     depth : int        levels below the root at most
     buckets : int      buckets of a cell; one more has the subscriptions with alpha 1, and one more at the root those
                        with fewer than k results
+    width : float      interval of the reach in a bucket
     by_cost : bool     choose by cost; else (CIQ-H) quarter every cell that contains the subscription, down to `depth`
     delta : float      cost of a posting, in evaluations
     lifetime : float   expected number of messages during the life of a subscription
@@ -45,6 +46,7 @@ class CellCosts(NamedTuple):
 
     depth: int
     buckets: int
+    width: float
     by_cost: bool
     delta: float
     lifetime: float
@@ -147,7 +149,7 @@ def spread(h, c, slots, worth, costs, max_distance):
             out_reach = longer(out_reach, found + 1)
             # computed again, not stacked: only the cells taken need the reach
             reach = reach_in_box(c, slot, west, south, side, max_distance)
-            bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets)
+            bucket = costs.buckets + 1 if unfilled else bucket_of(reach, c.alpha[slot], costs.buckets, costs.width)
             out_row[found], out_where[found], out_reach[found] = row, place_of(cell, bucket), reach
             found += 1
     return out_row[:found], out_where[:found], out_reach[:found]

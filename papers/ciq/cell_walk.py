@@ -71,7 +71,7 @@ class WalkCandidates(NamedTuple):
 
     slot, association : int32[n]
     term : int32[n]        the first of the terms whose lists it was met in, as place in the message
-    text : float32[n]      what the text can be worth at most, rounded
+    text : float64[n]      what the text can be worth at most
     """
 
     slot: np.ndarray
@@ -83,7 +83,7 @@ class WalkCandidates(NamedTuple):
 def no_candidates(slots: int) -> WalkCandidates:
     """Buffer for the candidates among this many slots."""
     return WalkCandidates(
-        np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float32)
+        np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.float64)
     )
 
 

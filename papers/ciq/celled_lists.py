@@ -33,9 +33,9 @@ from matching.storage.slots import grown
 from matching.storage.term_lists import bit_of
 from papers.ciq.quadtree import cells_down_to
 
-#: Buckets of a cell at most; with it in five bits, cell and bucket take one int32. Two of them are special: for those
-#: whose text counts not, and, at the root, for those without a threshold.
-MOST_BUCKETS = 32
+#: Buckets of a cell at most; with it in seven bits, cell and bucket take one int32 down to a depth of 11. Two of them
+#: are special: for those whose text counts not, and, at the root, for those without a threshold.
+MOST_BUCKETS = 128
 _SPECIAL_BUCKETS = 2
 NONE = -1
 #: A table is never fuller than this: longer runs cost more than the places do.
@@ -66,7 +66,7 @@ class Celled(NamedTuple):
     scaled : float64[a], reach : float32[a]     what bounds the subscription in the cell; `scaled` may be less
     slot : int32[a]            -1: dropped
     next : int32[a]            the next association of the slot
-    where : int32[a]           cell * 32 + bucket
+    where : int32[a]           cell * 128 + bucket
     alone : float32[a]         what one of its keywords can be worth, if no other is shared
     signature : uint32[a]      `bit_of` all its keywords
     head : int32[slots]        the first association of a slot
@@ -107,7 +107,7 @@ class CelledLists:
     Parameters
     ----------
     depth : int     levels of cells below the root
-    buckets : int   of a cell, without the two special ones: 1 to 30
+    buckets : int   of a cell, without the two special ones: 1 to 126
     block : int     postings of a block at most, a power of two
     norms : bool    whether blocks keep the largest norm of weights
 
@@ -136,7 +136,7 @@ class CelledLists:
         self, subscriptions: PointSubscriptions, slots: Int32, where: Int32, scaled: Float64, reach: Float32,
         alike: Int32 | None = None, alone: Float32 | None = None,
     ) -> None:  # fmt: skip
-        """Associate slots[i] with cell where[i] // 32, bucket where[i] % 32. O(n log n + their terms), amortised.
+        """Associate slots[i] with cell where[i] // 128, bucket where[i] % 128. O(n log n + their terms), amortised.
 
         Of those that come together, or are put in order by `renew`, those next to each other in `alike` (int32[n]) come
         into one block, by default in order of slot. `alone` (float32[n]) is 1 by default.

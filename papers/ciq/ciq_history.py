@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
-from matching.decay.scores import text_relevance
+from matching.decay.scores import length_of, text_relevance
 from matching.half_life import DecayParameters
-from matching.model import Float64, Int32
+from matching.model import Float64, Int32, MessageBatch
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
 from papers.ciq.cell_costs import (
@@ -105,6 +105,12 @@ class MessageHistory:
             _try(c, some_of(slots, _TRIED), v, self.fading)
             v.above[:] = fraction_above(v.relevance)
 
+    def learn(self, messages: MessageBatch) -> None:
+        """Take messages of the past into account, before those that the engine matches. O(messages)."""
+        _learn(messages, self.view, self.depth)
+        # nobody has lived through them
+        self.view.facts[MESSAGES] = 0.0
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays, for the report of memory."""
         return self.view._asdict()
@@ -140,6 +146,17 @@ def remember(h, path, terms, counts, length, lifted):
     h.size[text], h.length[text] = size, max(1, length)
     h.terms[text, :size], h.counts[text, :size] = terms[:size], counts[:size]
     count_message(h, path, terms)
+
+
+@njit(cache=True, nogil=True)
+def _learn(batch, h, depth):
+    path = np.empty(depth + 1, np.int64)
+    for row in range(batch.seq.shape[0]):
+        first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
+        path_to(batch.x[row], batch.y[row], depth, path)
+        # without their time: what thresholds are worth is known with the first message that is matched
+        length = length_of(batch.counts, first, last)
+        remember(h, path, batch.terms[first:last], batch.counts[first:last], length, -math.inf)
 
 
 @njit_no_refcount

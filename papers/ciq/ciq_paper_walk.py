@@ -3,7 +3,9 @@
 In each bucket of each cell around the message the lists of its terms are walked side by side in order of number. When
 the cursor that is behind all others stands at the first posting of a block, lemma 3 is tested: no text that a
 subscription of the block may share with the message is worth what the easiest of them needs. Otherwise each of its
-postings is evaluated, which costs a text relevance, and scored if that is more than its minimum conditional text score.
+postings costs a text relevance, and is scored if that is more than its minimum conditional text score (lemma 1).
+Definition 7 counts the latter alone as evaluations; the figures of the paper have the time of both. The inverted file
+of section VII-A is walked likewise, without either test: each posting is scored.
 
 What is printed has three faults, and is mended here as little as possible (spec 6): the maximum of lemma 3 is that of
 the terms whose cursors may still meet a subscription of the block, since their product is no bound; a block that is not
@@ -32,11 +34,13 @@ _WIDER = 1.0 + 1e-6
 
 
 @njit(cache=True, nogil=True)
-def scan(c, best, filters, v, h, batch, first_row, fading, reference, most_common, depth, buckets, found, counters):
-    """Match rows from `first_row` on; parameters and return as of `papers.ciq.ciq_scan.scan`.
+def scan(c, best, filters, v, h, batch, first_row, fading, reference, bounded, depth, buckets, found, counters, walked):
+    """Match rows from `first_row` on; parameters and return as of `papers.ciq.ciq_scan.scan`, and others.
 
-    `counters[0]` counts postings that are read, `counters[1]` text relevances; `most_common` is not used. `found` takes
-    the slots and associations of a message that pass.
+    bounded : bool      whether lemmas 1 and 3 are tested
+    found               takes the slots, associations and text relevances of a message that pass lemma 1
+    counters            postings that are read, text relevances, pairs among the k best
+    walked : int64[3]   pairs that pass lemma 1, blocks skipped, blocks read; added to
     """
     widest = widest_of(batch, first_row)
     path, worth = np.empty(depth + 1, np.int64), np.empty(widest)
@@ -51,11 +55,13 @@ def scan(c, best, filters, v, h, batch, first_row, fading, reference, most_commo
         path_to(batch.x[row], batch.y[row], depth, path)
         factor, place = factor_of(reference, lifted), point_of(batch, row)
         text_of = (terms, counts, length, fading)
-        passed = _evaluated(c, v, path, worth, factor, buckets, cursors, in_bucket, text_of, found, counters)
+        passed = _evaluated(
+            c, v, path, worth, factor, bounded, buckets, cursors, in_bucket, text_of, found, counters, walked
+        )  # fmt: skip
+        walked[0] += passed
         for nth in range(passed):
             slot = found.slot[nth]
-            relevant = text_relevance(c, slot, terms, counts, length, fading)
-            key = key_of(relevance(c, slot, place, relevant), lifted)
+            key = key_of(relevance(c, slot, place, found.text[nth]), lifted)
             if filters.span.shape[0] and not message_passes(filters, slot, batch, row):
                 continue
             said = offer(c.threshold, c.k, best, slot, batch.seq[row], key)
@@ -69,8 +75,8 @@ def scan(c, best, filters, v, h, batch, first_row, fading, reference, most_commo
 
 
 @njit_no_refcount
-def _evaluated(c, v, path, worth, factor, buckets, cursors, in_bucket, text_of, found, counters):
-    """Evaluate the subscriptions of a message that no block keeps out; returns how many may take it."""
+def _evaluated(c, v, path, worth, factor, bounded, buckets, cursors, in_bucket, text_of, found, counters, walked):
+    """Find the subscriptions that lemmas 3 and 1 cannot skip for a message; returns their number."""
     terms = text_of[0]
     widest = cursors.term.shape[0] // buckets
     count = 0
@@ -91,12 +97,14 @@ def _evaluated(c, v, path, worth, factor, buckets, cursors, in_bucket, text_of, 
             # of those whose text counts not, the place alone is in the bound
             text = 0.0 if bucket == buckets - 2 else 1.0
             if last > first:
-                count = _walk(c, v, worth, text, factor, cursors, first, last, text_of, found, count, counters)
+                count = _walk(
+                    c, v, worth, text, factor, bounded, cursors, first, last, text_of, found, count, counters, walked
+                )  # fmt: skip
     return count
 
 
 @njit_no_refcount
-def _walk(c, v, worth, text, factor, cursors, first, last, text_of, found, count, counters):
+def _walk(c, v, worth, text, factor, bounded, cursors, first, last, text_of, found, count, counters, walked):
     """Walk the lists of one bucket side by side."""
     terms, counts, length, fading = text_of
     standing, at, stop, keep = cursors.standing, cursors.at, cursors.stop, cursors.keep
@@ -111,21 +119,25 @@ def _walk(c, v, worth, text, factor, cursors, first, last, text_of, found, count
             return count
         stays = False
         for i in range(first, last):
-            if standing[i] == least:
-                # at the first posting of a block, which nothing of it has been read before
-                if at[i] == v.start[cursors.block[i]] and _is_skipped(v, worth, text, factor, cursors, first, last, i):
-                    cursors.before[i] = cursors.block[i]
-                    _enter_block(v, cursors, i, v.after[cursors.block[i]])
-                else:
-                    stays = True
+            if standing[i] != least:
+                continue
+            # at the first posting of a block, before which nothing of it has been read
+            at_block = at[i] == v.start[cursors.block[i]]
+            if at_block and bounded and _is_skipped(v, worth, text, factor, cursors, first, last, i):
+                cursors.before[i] = cursors.block[i]
+                _enter_block(v, cursors, i, v.after[cursors.block[i]])
+                walked[1] += 1
+            else:
+                stays = True
+                walked[2] += at_block
         if not stays:
             continue
         slot = v.slot[least]
         if slot >= 0:
             counters[1] += 1
             relevant = text_relevance(c, slot, terms, counts, length, fading)
-            if needed_text(v.scaled[least], v.reach[least], factor) < text * relevant * _WIDER:
-                found.slot[count], found.association[count] = slot, least
+            if not bounded or needed_text(v.scaled[least], v.reach[least], factor) < text * relevant * _WIDER:
+                found.slot[count], found.association[count], found.text[count] = slot, least, relevant
                 count += 1
         for i in range(first, last):
             if standing[i] != least:

@@ -22,8 +22,8 @@ from papers.ciq.ciq_bounds import bound_terms, factor_of, scaled_of
 from papers.ciq.ciq_history import remember
 from papers.ciq.quadtree import path_to
 
-#: A candidate's text is in float32; keys are logs, whose rounding grows with the age of the stream.
-_WIDER, _SLACK, _DIGITS = 1.0 + 1e-6, 1e-9, 1e-15
+#: Keys are logs, whose rounding grows with the age of the stream.
+_SLACK, _DIGITS = 1e-9, 1e-15
 _AHEAD = 8
 
 
@@ -63,7 +63,7 @@ def scan(
             if nth + _AHEAD < candidates:
                 prefetch(c.x, found.slot[nth + _AHEAD] * ROW_WORDS)
             slot = found.slot[nth]
-            most = relevance(c, slot, place, np.float64(found.text[nth]) * _WIDER) + _SLACK
+            most = relevance(c, slot, place, found.text[nth]) + _SLACK
             # without a threshold even what is worth nothing is a result
             is_near = key_of(most, lifted) + _DIGITS * abs(lifted) > c.threshold[slot]
             if is_near or c.threshold[slot] == -math.inf:

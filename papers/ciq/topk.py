@@ -36,8 +36,9 @@ class CiqTopk(TopkEngine):
     name = "ciq"
     #: Levels of cells below the root at most.
     depth: ClassVar[int] = 9
-    #: Buckets of a cell, 1 to 30; the paper's 16.
+    #: Buckets of a cell, 1 to 126; the paper's 16. The paper does not print how wide one is.
     buckets: ClassVar[int] = 16
+    width: ClassVar[float] = 0.6
     #: Postings of a block at most, a power of two; the paper finds 128 to 1,024 best, by data set.
     block: ClassVar[int] = 32
     #: Evaluations that a posting is worth; the paper's.
@@ -96,9 +97,8 @@ class CiqTopk(TopkEngine):
         c = self.subscriptions.columns
         if (c.threshold[slots] > -math.inf).any():
             self.history.expect(c, slots)
-        costs = CellCosts(
-            self.depth, self.buckets, self.by_cost, self.delta, lifetime_of(self._lived, self._ended, self.longest)
-        )
+        lifetime = lifetime_of(self._lived, self._ended, self.longest)
+        costs = CellCosts(self.depth, self.buckets, self.width, self.by_cost, self.delta, lifetime)
         scaled, alone = describe(c, slots)
         row, where, reach = spread(self.history.view, c, slots, scaled, costs, self.max_distance)
         scaled = scaled[row]

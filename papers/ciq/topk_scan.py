@@ -21,7 +21,7 @@ from papers.ciq.cell_walk import candidates_of, make_cursors, make_terms, widest
 from papers.ciq.quadtree import path_to
 from papers.ciq.topk_history import remember
 
-#: A bound is above by this much and this fraction: candidates carry theirs in float32, `Celled` its norms.
+#: A bound is above by this much and this fraction: `Celled` has its norms in float32.
 _WIDER, _SLACK = 1.0 + 1e-6, 1e-6
 _AHEAD = 8
 
@@ -100,8 +100,7 @@ def scan(
                 prefetch(c.x, found.slot[nth + _AHEAD] * ROW_WORDS)
             slot = found.slot[nth]
             # at this very place: the circle of its conditional influence region
-            text = np.float64(found.text[nth]) * _WIDER
-            most = slot_score(c, slot, place, text)
+            most = slot_score(c, slot, place, found.text[nth])
             if most + 1e-9 >= c.threshold[slot]:
                 prefetch(c.terms, c.term_start[slot] * TERM_HALVES)
                 found.slot[near], found.term[near] = slot, found.term[nth]

@@ -8,10 +8,9 @@ from benchmarks.driving import Tasks, kind_of
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
 from matching.model import DECAY, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
-from papers.ciq.bif_paper import BifPaper
 from papers.ciq.block_inverted_file import BlockInvertedFile
 from papers.ciq.ciq import Ciq
-from papers.ciq.ciq_paper import CiqPaper
+from papers.ciq.ciq_paper import BifPaper, CiqHPaper, CiqPaper, IflPaper
 from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, check_cells
 from tests.support.worlds import SPACE, Recipe, make_world
 
@@ -23,7 +22,7 @@ class MostBuckets(Cramped):
     """As many buckets as there may be."""
 
     name = "most_buckets"
-    buckets = 30
+    buckets, width = 126, 0.01
 
 
 class SmallBlocks(BlockInvertedFile):
@@ -40,6 +39,13 @@ class SmallPaper(CiqPaper):
     depth, buckets, block, delta, rise = 3, 4, 2, 0.01, 0.0
 
 
+class SmallHPaper(CiqHPaper):
+    """The printed heuristic with tiny blocks."""
+
+    name = "small_h_paper"
+    depth, buckets, block, rise = 3, 4, 2, 0.0
+
+
 class SmallBif(BifPaper):
     """Its opponent with tiny blocks."""
 
@@ -47,7 +53,7 @@ class SmallBif(BifPaper):
     block = 2
 
 
-ENGINES = (Cramped, CrampedH, SmallBlocks, DecayInvertedFile, SmallPaper, SmallBif)
+ENGINES = (Cramped, CrampedH, SmallBlocks, DecayInvertedFile, SmallPaper, SmallHPaper, SmallBif, IflPaper)
 #: Grids of a power of two put points on the borders of cells.
 RECIPES = {
     "borders": {"grid": 4, "alphas": (0.25, 0.5, 0.75), "terms": 4},
@@ -147,6 +153,29 @@ def test_engine_skips_blocks():
         work.append(again.match(world.batches[-1][1]))
     assert work[0].scanned < 0.7 * work[1].scanned and work[0].verified < 0.5 * work[1].verified
     assert work[0].matched == work[1].matched
+
+
+def test_printed_engines_evaluate_less_by_lemma_1_and_skip_blocks_by_lemma_3():
+    recipe = {"terms": 4, "subscriptions": 400, "messages": 400, "alphas": (0.6, 0.8, 0.9), "half_life_s": 1e6}
+    world = make_world(Recipe(kinds=(DECAY,), **recipe), 2)
+    full = run(IflPaper, recipe, 2)
+    slots = full.subscriptions.live_slots()
+    done = {}
+    for engine in (SmallPaper, SmallHPaper, SmallBif, IflPaper):
+        again = engine(SPACE, world.fading)
+        again.insert(full.subscriptions.rows(slots), full.best.rows(slots))
+        again.best.begin_batch(99, 0)
+        work = again.match(world.batches[-1][1])
+        done[engine] = again.survivors() | {"relevances": work.verified, "results": work.matched}
+    ifl, bif, paper, heuristic = (done[engine] for engine in (IflPaper, SmallBif, SmallPaper, SmallHPaper))
+    # without lemma 1 every text relevance is an evaluation, and no block is skipped
+    assert ifl["evaluations"] == ifl["relevances"] and ifl["blocks_skipped"] == 0 < ifl["blocks_read"]
+    assert bif["evaluations"] < bif["relevances"] <= ifl["relevances"]
+    for cells in (paper, heuristic):
+        assert cells["evaluations"] < 0.8 * bif["evaluations"] and cells["blocks_skipped"] > 0
+    # nothing that becomes a result is skipped, and nobody is evaluated twice
+    assert len({each["results"] for each in done.values()}) == 1
+    assert all(each["results"] <= each["evaluations"] <= each["relevances"] for each in done.values())
 
 
 def test_engine_lists_are_made_anew_when_half_is_dropped():

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import made_by, papers
 from benchmarks.run import RESULTS
+from matching.errors import ConfigError
 
 DOCS = RESULTS.parents[1] / "docs"
 PAGES = (DOCS.parent / "README.md", *sorted({*DOCS.glob("*.md")} - {made_by.PAGE}))
@@ -96,6 +97,8 @@ def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
         ({"why": " "}, "an empty cell"),
         ({"results": "`gone.json`"}, "gone.json is not there"),
         ({"results": "`knn-ticks.json`"}, "knn-ticks.json was made by"),
+        ({"command": "`E --block 64`"}, "ciq-places.json was made by"),
+        ({"command": "`E --figures standard,alpha`"}, "ciq-places.json was made by"),
         (
             {"results": "`new-words.json`", "command": "`python -m benchmarks.new_words`", "verdict": "refuted"},
             "differ",
@@ -112,15 +115,38 @@ def test_row_of_a_paper_that_claims_too_much_is_found(changed, said):
     assert said in found
 
 
+def test_cells_take_their_numbers_from_the_results_they_point_to(tmp_path):
+    engines = [{"a": {"us": n * 1_234.5, "share": 0.01234}, "b": {"us": 4_938.0}} for n in (1, 2)]
+    rows = [{"figure": "k", "x": str(n), "engines": engines[n]} for n in (0, 1)]
+    (tmp_path / "made.json").write_text(json.dumps({"rows": rows}))
+    one = ["9", "printed", "`a`", "`E`", "none", "{made k us a/b} of b; {made k=1 us a}, {made k=0 share a}"]
+    rest = ["none", "open", "because", "none"]
+    written = tmp_path / "rows.toml"
+
+    def measured(cell):
+        cells = ", ".join(repr(each) for each in [*one[:-1], cell, *rest])
+        written.write_text(
+            f"[[paper]]\ntitle = 'P'\nfolder = 'f'\nkind = 'k'\ndefinitions = []\nfigures = [[{cells}]]\n"
+        )
+        (paper,) = papers.papers(written, tmp_path)
+        return paper.figures[0].measured
+
+    assert measured(one[-1]) == "0.25, 0.50 of b; 2,469, 0.0123"
+    for wrong in ("{gone k us a}", "{made alpha us a}", "{made k us c}", "{made k ms a}", "{made k=7 us a}"):
+        with pytest.raises(ConfigError, match="has no such"):
+            measured(wrong)
+
+
 def test_row_of_a_paper_that_names_no_file_or_a_lost_commit_is_found(tmp_path):
     one, *_ = papers.papers()
     place = one.definitions[0]._replace(here="`matching/gone.py`")
     assert papers.faults([one._replace(definitions=(place,), figures=())]) == [
         f"CIQ, {place.place}: matching/gone.py is not there"
     ]
-    made = {"commit": "0" * 12, "command": "evaluations.py", "cores": 2, "load_average": [1.0]}
-    (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))
     row = next(row for row in one.figures if row.place.startswith("9, FSQ"))
+    command = row.command.strip("`").replace("E ", "evaluations.py ", 1)
+    made = {"commit": "0" * 12, "command": command, "cores": 2, "load_average": [1.0]}
+    (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))
     row = row._replace(verdict="refuted", results="`lost.json`")
     found = papers.faults([one._replace(figures=(row,))], results=tmp_path)
     assert found in (

@@ -5,16 +5,18 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.workload import changed, make_messages, topk_subscriptions
 from matching.decay.scores import key_of, lift
 from matching.errors import ConfigError
 from matching.half_life import LONGEST_HALF_LIFE_S, SHORTEST_HALF_LIFE_S, DecayParameters
+from matching.model import DECAY
 from matching.space import EARTH, Space
 from papers.ciq.cell_bounds import LEAST_TEXT, bucket_of, is_spatial, reach_of
 from papers.ciq.cell_costs import chance_of_cell, chance_of_text, lifetime_of
 from papers.ciq.cell_walk import needed_text
 from papers.ciq.ciq import Ciq as DecayCiq
 from papers.ciq.ciq_bounds import factor_of, scaled_of
-from papers.ciq.ciq_history import MessageHistory
+from papers.ciq.ciq_history import NOW, MessageHistory
 from papers.ciq.quadtree import cells_down_to, distance_to_box, path_to
 from papers.ciq.topk import CiqTopk as TopkCiq
 
@@ -98,10 +100,20 @@ def test_least_text_of_messages_that_are_much_too_late_is_out_of_reach_and_of_ea
 
 def test_buckets_ascend_with_reach_and_place_alone_has_its_own():
     alphas = np.linspace(0.0, 1.0 - LEAST_TEXT, 50)
-    buckets = [bucket_of(reach_of(alpha, 0.1, 1.0), alpha, 16) for alpha in alphas]
+    buckets = [bucket_of(reach_of(alpha, 0.1, 1.0), alpha, 16, 0.25) for alpha in alphas]
     assert buckets == sorted(buckets) and buckets[0] == 0 and max(buckets) == 15
-    assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16) == 16
-    assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16) == 0
+    assert bucket_of(reach_of(1.0, 0.1, 1.0), 1.0, 16, 0.25) == 16
+    assert bucket_of(reach_of(0.9, 5.0, 1.0), 0.9, 16, 0.25) == 0
+
+
+@pytest.mark.parametrize("width", [0.25, 2.0])
+def test_buckets_are_equal_intervals_of_the_reach_and_the_last_is_open(width):
+    # definition 6: r * width <= reach < (r + 1) * width
+    for nth in range(15):
+        inside = (nth * width, (nth + 0.5) * width, np.nextafter(np.float32((nth + 1) * width), np.float32(0.0)))
+        assert [bucket_of(reach, 0.9, 16, width) for reach in inside] == [nth] * 3
+    assert [bucket_of(reach, 0.9, 16, width) for reach in (15 * width, 16 * width, 1e6, 3e38)] == [15] * 4
+    assert bucket_of(-1.0, 0.9, 16, width) == 0
 
 
 @pytest.mark.parametrize("half_life_s", [1e-304, 5e-324, 9e-7, 1.1e12, 1e308, 0.0, -1.0, math.nan, math.inf])
@@ -119,12 +131,12 @@ def test_fading_keys_of_the_shortest_and_longest_half_life_are_numbers(half_life
 
 
 @pytest.mark.parametrize("engine", [DecayCiq, TopkCiq], ids=["decay", "topk"])
-@pytest.mark.parametrize("buckets", [0, 31, 1000])
+@pytest.mark.parametrize("buckets", [0, 127, 1000])
 def test_ciq_buckets_that_have_no_room_beside_the_cell_are_refused(engine, buckets):
     arguments = (Space(*EARTH), FADING) if engine is DecayCiq else (Space(*EARTH),)
-    with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 30"):
+    with pytest.raises(ConfigError, match=f"buckets {buckets}: give 1 to 126"):
         type("Other", (engine,), {"buckets": buckets})(*arguments)
-    assert type("Other", (engine,), {"buckets": 30})(*arguments).buckets == 30
+    assert type("Other", (engine,), {"buckets": 126})(*arguments).buckets == 126
 
 
 def test_history_chances_lie_between_none_and_all():
@@ -134,6 +146,22 @@ def test_history_chances_lie_between_none_and_all():
     chances = [chance_of_text(h, 2, least) for least in (0.0, 0.01, 0.1, 0.9)]
     assert chances == sorted(chances, reverse=True) and chances[-1] > 0.0
     assert chance_of_cell(h, 0) == 0.0
+
+
+def test_history_learns_where_messages_come_from_and_not_from_where_subscriptions_are():
+    def chances(learnt):
+        engine = DecayCiq(Space(*EARTH), FADING)
+        if learnt:
+            engine.history.learn(make_messages(5_000, 1, timed=True).batch)
+        everybody_in_the_north_east = {"x": np.full(200, 0.9), "y": np.full(200, 0.9)}
+        likes = topk_subscriptions(make_messages(500, 1), 200, 1)
+        columns = {"kind": np.full(200, DECAY, np.int8), **everybody_in_the_north_east}
+        engine.insert(changed(likes, **columns))
+        assert engine.history.view.facts[NOW] == -math.inf and engine.history.view.facts[0] == 0.0
+        return [chance_of_cell(engine.history.view, cell) for cell in range(1, 5)]
+
+    assert chances(False) == [0.0, 0.0, 0.0, 1.0]
+    assert sum(chances(True)) == pytest.approx(1.0) and chances(True)[3] < 0.6
 
 
 def test_lifetimes_follow_those_that_have_ended_and_are_bounded():
