@@ -13,6 +13,7 @@ from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.region_subscriptions import RegionSubscriptions
 from matching.topk.results import ResultBuffers
+from tests.support.snapshots import arrays_of
 from tests.support.stories import product
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
@@ -25,11 +26,6 @@ COPIED = (
     ResultBuffers, BestResults, CandidatePool, PointSubscriptions, RegionSubscriptions, SkylineSubscriptions,
     RetainedMessages, IdColumn,
 )  # fmt: skip
-
-
-def arrays_of(pieces):
-    """The arrays of all pieces of a snapshot, by name."""
-    return {name: values for piece in pieces.values() for name, values in piece.arrays().items()}
 
 
 def snapshots(monkeypatch, folder, window="count:60", seed=None):

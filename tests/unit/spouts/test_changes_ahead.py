@@ -12,6 +12,7 @@ from spouts import live
 from spouts.live import LoggedSubscriptions
 from spouts.log import Admitted, read_records
 from tests.support.logged import log_bytes, record_of
+from tests.support.snapshots import saved_by
 from topology.core.api.component import Saved, Tick
 
 WORDS = ("beer", "ramen", "sushi")
@@ -85,11 +86,6 @@ def emitted(spout, seq):
     found = spout._context.last
     names = found.names.strings()
     return json.dumps([[column.tolist() for column in table] for table in (found.added, found.removed)]), names
-
-
-def saved_by(spout):
-    """The arrays of a snapshot."""
-    return {name: values for piece in spout.snapshot({}).values() for name, values in piece.arrays().items()}
 
 
 def waiting(spout):

@@ -18,6 +18,7 @@ from spouts.log import read_records
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.message_files import RecordingContext
+from tests.support.snapshots import saved_by
 from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, has_changes, make_world
 from topology.core.api.component import Saved, Tick
@@ -86,7 +87,7 @@ class Pair:
         return tick, as_lists(lists[0]) if lists else None
 
     def saved(self):
-        parts = {"messages": [self.messages.state()], "subscriptions": [self.subscriptions.state()]}
+        parts = {"messages": [saved_by(self.messages)], "subscriptions": [saved_by(self.subscriptions)]}
         return Saved(self.number - 1, parts)
 
     def close(self):

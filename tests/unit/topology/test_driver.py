@@ -28,8 +28,6 @@ class MortalWorkers(Workers):
     """A worker for each task. `losses` has pairs of a round and the worker that is lost then; as on Ray, nobody knows
     what is in flight, and calls of earlier incarnations are ignored."""
 
-    busy = False
-
     def __init__(self, plan, losses=()):
         super().__init__(plan, place(plan))
         self.losses = dict(losses)
@@ -42,6 +40,10 @@ class MortalWorkers(Workers):
 
     def _made(self, index):
         return Worker(self._plan, self._placement, index, _Transport(self, index), time.monotonic, 0)
+
+    @property
+    def busy(self):
+        return False
 
     def warm_up(self, on_progress):
         return 0.0

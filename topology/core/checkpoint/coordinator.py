@@ -93,7 +93,7 @@ class CheckpointCoordinator:
 
     def finish(self, outputs: Sequence[Output]) -> None:
         """Publish all files of a run that has ended without error, those of first tasks last. Raises DeliveryError."""
-        self._name([*self._take_unnamed(), *outputs])
+        publish_all([*self._take_unnamed(), *outputs])
 
     def go_back(self, manifest: Manifest | None, incarnation: int) -> None:
         """Go back to a checkpoint: drop the outputs since, and publish those that it covers."""
@@ -136,7 +136,7 @@ class CheckpointCoordinator:
             return
         self.committed, self.number = epoch, number
         self.figures.append(figure)
-        self._name(self._take_unnamed())
+        publish_all(self._take_unnamed())
         try:
             settings.store.prune()
         except CheckpointError as error:
@@ -152,9 +152,6 @@ class CheckpointCoordinator:
     def _take_unnamed(self) -> list[Output]:
         outputs, self._unnamed = [output for *_, output in self._in_order()], []
         return outputs
-
-    def _name(self, outputs: Iterable[Output]) -> None:
-        publish_all(outputs)
 
 
 def complete(root: str, manifest: Manifest) -> None:
