@@ -28,7 +28,7 @@ from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
 
-class Refused(NamedTuple):
+class RefusedLine(NamedTuple):
     """A refused line: reason code, the reason in words, and the column at fault, if it is one."""
 
     reason: str
@@ -196,7 +196,7 @@ class Admission:
 
     def row(
         self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str, line: bytes = b""
-    ) -> ParsedMessage | Change | Refused:
+    ) -> ParsedMessage | Change | RefusedLine:
         """Check a decoded line and apply its change: what it is, or the refusal.
 
         Parameters
@@ -213,7 +213,7 @@ class Admission:
         Never raises; about 15 us.
         """
         if isinstance(row, str):
-            return Refused(row, explain(row, self.kinds))
+            return RefusedLine(row, explain(row, self.kinds))
         if "subscribe" in row or "unsubscribe" in row:
             return self.change(row, line=line)
         parsed = self.message(row)
@@ -221,15 +221,15 @@ class Admission:
             return parsed
         fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
         fault = None if fault is None else fault._replace(column=name_of(fault.column))
-        return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
+        return RefusedLine(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
 
-    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | Refused:
+    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | RefusedLine:
         """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`, or return its refusal.
 
         `checked` and `line` are as `subscribe` takes them.
         """
         if len(row) > 1:
-            return Refused("unknown_column", "a line with subscribe or unsubscribe has no other column")
+            return RefusedLine("unknown_column", "a line with subscribe or unsubscribe has no other column")
         try:
             if "unsubscribe" in row:
                 return self.unsubscribe(row["unsubscribe"])
@@ -237,9 +237,9 @@ class Admission:
                 return self.subscribe(row["subscribe"], checked, line)
             raise InputError("wrong_type", "subscribe takes an object with the columns of a subscription")
         except InputError as error:
-            return Refused(error.reason_code, str(error), getattr(error, "fault", None))
+            return RefusedLine(error.reason_code, str(error), getattr(error, "fault", None))
 
-    def logged(self, record: Record, first_seq: int) -> Refused | None:
+    def logged(self, record: Record, first_seq: int) -> RefusedLine | None:
         """Apply the changes and the admitted terms of a record of the log, whose first message has this seq.
 
         Returns the first refusal. The first line of each kind is checked as one that comes: whether the tasks of this
@@ -252,7 +252,7 @@ class Admission:
                 self._put(one)
             else:
                 refused = self.row(decode_object(line), line=line)
-                if isinstance(refused, Refused):
+                if isinstance(refused, RefusedLine):
                     return refused
         self.new_terms.resume(record)
         return None

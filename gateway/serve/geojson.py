@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.serve.bodies import decoded, rows_of
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.writer import Outcome, refused
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -30,7 +30,7 @@ class _Collection(msgspec.Struct):
 
 
 async def features_of(body: bytes) -> list[bytes]:
-    """The features of a FeatureCollection, each as a line. Raises Problem, as `gateway.serve.bodies.rows_of`."""
+    """The features of a FeatureCollection, each as a line. Raises ApiError, as `gateway.serve.bodies.rows_of`."""
     try:
         features = decoded(body, lambda data: msgspec.json.decode(data, type=_Collection).features)
         found = await rows_of(bytes(features))
@@ -38,7 +38,7 @@ async def features_of(body: bytes) -> list[bytes]:
             raise ValueError("features is no array")
         return found
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Problem(
+        raise ApiError(
             422, "bad_geojson", f"the body is no FeatureCollection ({error})", "body", "send one, of GeoJSON"
         ) from None
 

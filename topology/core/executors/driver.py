@@ -16,7 +16,7 @@ from topology.core.checkpoint.storage import Output
 from topology.core.checkpoint.writer import Written
 from topology.core.executors.logs import driver_log, show
 from topology.core.failures import TaskFailure, deadlocked, never_acknowledged
-from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, Snapshot, TaskStatus
+from topology.core.metrics import CheckpointSnapshot, Meter, RunReport, RunSnapshot, TaskStatus
 from topology.core.tasks.links import OpenRequest
 from topology.core.tasks.worker import WorkerStatus
 
@@ -55,7 +55,7 @@ class Driver(ABC):
     def __init__(
         self,
         plan: Plan,
-        on_progress: Callable[[Snapshot], None] | None,
+        on_progress: Callable[[RunSnapshot], None] | None,
         stop: Callable[[], bool] | None,
         checkpoints: Checkpoints | None,
         on_opened: Callable[[], None],

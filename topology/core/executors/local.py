@@ -25,7 +25,7 @@ from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Driver
 from topology.core.executors.logs import DirectLog, show_closed
 from topology.core.failures import ComponentFailed, not_quiet
-from topology.core.metrics import RunReport, Snapshot, report_stage, report_warmed
+from topology.core.metrics import RunReport, RunSnapshot, report_stage, report_warmed
 from topology.core.tasks.links import OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
 from topology.core.tasks.worker import Worker
@@ -37,7 +37,7 @@ def run_local(
     plan: Plan,
     seed: int | None = None,
     clock: Clock | None = None,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
     resume: Saved | None = None,
     checkpoints: Checkpoints | None = None,
@@ -57,7 +57,7 @@ def run_local(
     clock : Clock, optional
         What `Context.now` says; the system's time if None.
     on_progress : callable, optional
-        Called with a `Snapshot` about four times a second, and once at the end.
+        Called with a `RunSnapshot` about four times a second, and once at the end.
     stop : callable, optional
         Called before each batch; once it returns True the stream ends there and the topology drains.
     resume : Saved, optional
@@ -201,7 +201,7 @@ class _LocalRun(Driver):
         plan: Plan,
         seed: int | None,
         clock: Clock,
-        on_progress: Callable[[Snapshot], None] | None = None,
+        on_progress: Callable[[RunSnapshot], None] | None = None,
         stop: Callable[[], bool] | None = None,
         resume: Saved | None = None,
         checkpoints: Checkpoints | None = None,

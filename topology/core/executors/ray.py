@@ -39,7 +39,7 @@ from topology.core.executors.driver import Driver
 from topology.core.executors.heartbeat import WorkersLost
 from topology.core.executors.reservation import Reservation
 from topology.core.failures import ComponentFailed, TaskFailure
-from topology.core.metrics import RunReport, Snapshot, TaskStatus, report_stage, report_warmed
+from topology.core.metrics import RunReport, RunSnapshot, TaskStatus, report_stage, report_warmed
 from topology.core.tasks.links import OpenRequest
 from topology.core.tasks.worker import Placement, WorkerStatus, place
 
@@ -54,7 +54,7 @@ _WARM_UP_S = 1800.0
 def run_ray(
     plan: Plan,
     address: str | None = None,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     *,
     together: Sequence[Sequence[str]] = (),
     stop: Callable[[], bool] | None = None,
@@ -82,7 +82,7 @@ def run_ray(
     address : str, optional
         Of a running Ray cluster: HOST:PORT, or `auto`.
     on_progress : callable, optional
-        Called with a `Snapshot` after each round of polling, and once at the end.
+        Called with a `RunSnapshot` after each round of polling, and once at the end.
     together : sequence of groups of component names
         Tasks of one group with the same number share an actor (`topology.core.tasks.worker`): fewer calls, less memory,
         less parallelism. By default every task has an actor to itself. No result depends on it.
@@ -160,7 +160,7 @@ class _RayRun(Driver):
         self,
         plan: Plan,
         placement: Placement,
-        on_progress: Callable[[Snapshot], None] | None,
+        on_progress: Callable[[RunSnapshot], None] | None,
         stop: Callable[[], bool] | None,
         poll_s: float,
         stall_s: float,
