@@ -191,7 +191,7 @@ class RecoveringRun(ABC):
             poison = find(build, self._quarantine, saved, failed.last_batch)
         if poison is not None:
             driver_log().warning(
-                "set_aside", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
+                "quarantined", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
             )
         return poison
 

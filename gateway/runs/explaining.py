@@ -45,8 +45,8 @@ RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
     "ahead": "the message is dated too long after the start of the run, or after it came (stream.max_ahead), so it "
     "matches nothing",
-    "message_aside": "a component has raised on the message, which was set aside",
-    "subscription_aside": "a component has raised on the subscription, which was set aside",
+    "message_aside": "a component has raised on the message, which is in quarantine",
+    "subscription_aside": "a component has raised on the subscription, which is in quarantine",
 }
 
 

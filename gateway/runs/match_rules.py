@@ -122,7 +122,7 @@ REASONS = {
     "not_reached": "the run has not come to the message",
     "not_registered": "the run has not come to where the subscription begins",
     "no_common_word": "the message has none of the keywords",
-    "not_visible": "the message is a deletion, the mark of a clock, or was set aside: it meets nobody",
+    "not_visible": "the message is a deletion, a clock mark, set aside, or in quarantine: it meets nobody",
     "missing_keyword": "the message lacks a keyword, and all are needed",
     "outside_region": "the message lies outside the region",
     "outside_circle": "the message lies outside the circle",
