@@ -29,7 +29,7 @@ from benchmarks.harness import MOST_S, Running
 from benchmarks.lasting import LastingBench
 from benchmarks.stopwatch import in_turns, medians
 from benchmarks.workload import MESSAGES_PER_S, TopkRecipe, changed
-from matching.cumulative.results import ResultRows
+from matching.cumulative.results import CumulativeRows
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import SubscriptionTable
@@ -181,7 +181,7 @@ def _inserted(made: LastingBench, names: Sequence[str], asked: Asked) -> dict[st
         for _ in made._take(running, _BEFORE_NEWCOMERS, math.inf):
             pass
     newcomers = changed(made.case.fresh, at=np.full(len(made.case.fresh), end))
-    parts: list[tuple[SubscriptionTable, ResultRows]] = []
+    parts: list[tuple[SubscriptionTable, CumulativeRows]] = []
     for first in range(0, len(newcomers), _TOGETHER):
         table = newcomers.take(np.arange(first, min(first + _TOGETHER, len(newcomers))))
         parts.append((table, made.bulk(0, end, table)))

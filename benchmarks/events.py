@@ -23,7 +23,7 @@ from benchmarks.command import Tell, verdict
 from benchmarks.stopwatch import in_turns
 from gateway.live.update_listener import MessageText
 from gateway.serve.event_forms import EVENTS, LINES, Form
-from gateway.serve.released import Columns, UpdateRows, in_order
+from gateway.serve.released import UpdateColumns, UpdateRows, in_order
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 
 #: Subscriptions that the updates are of, and the seq of the first message.
@@ -73,7 +73,7 @@ def _texts(path: str | None, count: int) -> dict[int, MessageText]:
     return {_FIRST + place: MessageText(*one) for place, one in enumerate(made)}
 
 
-def _columns(boundary: int, per: int) -> Columns:
+def _columns(boundary: int, per: int) -> UpdateColumns:
     """Updates of a boundary as delivery has them, in the order of their messages."""
     rng, size = np.random.default_rng(3), boundary * per
     names = pa.array([f"subscription-{number}" for number in range(_SUBSCRIPTIONS)], pa.string())
@@ -82,16 +82,16 @@ def _columns(boundary: int, per: int) -> Columns:
     last = np.full(size, _FIRST + boundary - 1)
     score = np.where(rng.random(size) < 0.5, np.nan, rng.random(size))
     order = rng.integers(0, 3, size).astype(np.int8)
-    return Columns(names.take(pa.array(used)), who.astype(np.int32), order, seq, last, score, last)
+    return UpdateColumns(names.take(pa.array(used)), who.astype(np.int32), order, seq, last, score, last)
 
 
-def _chunk(form: Form, columns: Columns, texts: dict[int, MessageText]) -> bytes:
+def _chunk(form: Form, columns: UpdateColumns, texts: dict[int, MessageText]) -> bytes:
     released = in_order([columns])
     rows = UpdateRows(released, None, lambda seqs: {seq: texts[seq] for seq in seqs}, None, lambda boundary: _TAG)
     return form.updates(rows).data
 
 
-def _plain(columns: Columns, texts: dict[int, MessageText]) -> bytes:
+def _plain(columns: UpdateColumns, texts: dict[int, MessageText]) -> bytes:
     return b"".join(plain_events(plain_rows(in_order([columns]), lambda seqs: texts, lambda boundary: _TAG)))
 
 

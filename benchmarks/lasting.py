@@ -19,7 +19,7 @@ from benchmarks.cases import Case
 from benchmarks.driving import NO_REMOVALS
 from benchmarks.harness import Bench, Running, on_all_cores
 from matching.bulk_oracle import Expected
-from matching.cumulative.results import ResultRows
+from matching.cumulative.results import CumulativeRows
 from matching.errors import ConfigError
 from matching.half_life import DecayParameters
 from matching.local_engine import LocalEngine
@@ -27,7 +27,7 @@ from matching.model import Int64, MessageBatch, ResultBatch, SubscriptionTable, 
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, tally
 from matching.naive_shapes import EARTH_RADIUS_M
-from matching.storage.state import Lists, State
+from matching.storage.state import RaggedColumns, State
 from matching.window import Boundary
 
 #: Subscriptions that the oracle is asked about: of those whose result changes, and of all, spread evenly.
@@ -59,7 +59,7 @@ class LastingBench(Bench):
         # what an engine holds of all of them, told at once, would take more room than the engine
         rows = np.arange(0, len(case.table), max(1, len(case.table) // _COMPARED))
         offsets, at = take_ragged(self._before.offsets, rows)
-        before = ResultRows(offsets, self._before.seq[at], self._before.key[at])
+        before = CumulativeRows(offsets, self._before.seq[at], self._before.key[at])
         self._compared = case.table.take(rows)
         self._after = self.bulk(case.filled, case.filled + self.checked, self._compared, before)
         # those whose results change, whatever an engine says
@@ -72,10 +72,10 @@ class LastingBench(Bench):
     def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
         state = State.of(self.case.table)
-        state.lists["best"] = Lists(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
+        state.lists["best"] = RaggedColumns(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
         return state
 
-    def _kept(self, folder: Path) -> ResultRows:
+    def _kept(self, folder: Path) -> CumulativeRows:
         """The results of the history from a folder, mapped into memory; computed first if it is empty.
 
         Raises
@@ -93,7 +93,7 @@ class LastingBench(Bench):
         there = json.loads(said.read_text())
         if other := ", ".join(name for name in sorted(own | there) if own.get(name) != there.get(name)):
             raise ConfigError(f"{folder}: results of another workload ({other} differ); give an empty folder")
-        return ResultRows(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ResultRows._fields))
+        return CumulativeRows(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in CumulativeRows._fields))
 
     def _alone(self, name: str | None) -> LocalEngine:
         """Likewise, and an engine that estimates from past messages has seen the latest ones of the history."""
@@ -102,7 +102,9 @@ class LastingBench(Bench):
             history.learn(self.case.messages.take(np.arange(max(0, self.case.filled - _LEARNT), self.case.filled)))
         return alone
 
-    def bulk(self, first: int, end: int, table: SubscriptionTable, before: ResultRows | None = None) -> ResultRows:
+    def bulk(
+        self, first: int, end: int, table: SubscriptionTable, before: CumulativeRows | None = None
+    ) -> CumulativeRows:
         """Results of the messages from one to another, beside those of messages before."""
         messages = self.case.messages.take(np.arange(first, end))
         return best_messages(table, messages, self.case.space.max_distance, self.case.fading, before)
@@ -156,8 +158,8 @@ class LastingBench(Bench):
 
 def best_messages(
     table: SubscriptionTable, messages: MessageBatch, max_distance: float, fading: DecayParameters | None = None,
-    before: ResultRows | None = None,
-) -> ResultRows:  # fmt: skip
+    before: CumulativeRows | None = None,
+) -> CumulativeRows:  # fmt: skip
     """The k best of these messages, which are in order of time, and of results `before` them; by fading or distance.
 
     Best first, of equal keys the older first; without fading keys are distances with their sign turned.
@@ -190,7 +192,7 @@ def best_messages(
 
     on_all_cores(some, len(table), _PIECES_A_CORE)
     there = seq >= 0
-    return ResultRows(np.concatenate([[0], np.cumsum(there)])[offsets], seq[there], key[there])
+    return CumulativeRows(np.concatenate([[0], np.cumsum(there)])[offsets], seq[there], key[there])
 
 
 @njit(cache=True, nogil=True)

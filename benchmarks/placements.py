@@ -28,7 +28,7 @@ from distribution.placement.dkm_sks import DkmSks
 from distribution.placement.sop import SpaceOriented
 from distribution.placement.subsets import Subset, enclosing
 from matching.cumulative.engine import CumulativeEngine
-from matching.cumulative.results import ResultRows
+from matching.cumulative.results import CumulativeRows
 from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import ChangeList, Float64, Int64, MessageBatch, Names, SubscriptionTable, take_ragged
 from matching.space import Space
@@ -65,7 +65,7 @@ class InvertedFiles:
         self.files: list[tuple[Float64, KnnInvertedFile]] = []
         self.later: KnnInvertedFile | None = None
 
-    def add(self, box: Float64, table: SubscriptionTable, results: ResultRows) -> None:
+    def add(self, box: Float64, table: SubscriptionTable, results: CumulativeRows) -> None:
         """A subset, with its rectangle."""
         file = KnnInvertedFile(self.space)
         file.insert(table, results)
@@ -190,9 +190,9 @@ def _timed(work: Callable[[], None]) -> float:
 def _workers(bench: LastingBench, placer: Placer, owner: Int64, workers: int, index: Any) -> list[Any]:
     case, before = bench.case, bench.filled().lists["best"]
 
-    def part(rows: Int64) -> tuple[SubscriptionTable, ResultRows]:
+    def part(rows: Int64) -> tuple[SubscriptionTable, CumulativeRows]:
         offsets, at = take_ragged(before.offsets, rows)
-        return case.table.take(rows), ResultRows(offsets, before.columns["seq"][at], before.columns["key"][at])
+        return case.table.take(rows), CumulativeRows(offsets, before.columns["seq"][at], before.columns["key"][at])
 
     if index is not None:
         made = [Worker(index(case.space)) for _ in range(workers)]
@@ -234,7 +234,7 @@ def _compared(bench: LastingBench, made: Sequence[Any], owner: Int64, stay: Int6
     subscriptions."""
     table, before = bench.case.table.take(stay), bench.filled().lists["best"]
     offsets, at = take_ragged(before.offsets, stay)
-    rows = ResultRows(offsets, before.columns["seq"][at], before.columns["key"][at])
+    rows = CumulativeRows(offsets, before.columns["seq"][at], before.columns["key"][at])
     wanted = bench.bulk(bench.case.filled, bench.case.filled + count, table, rows)
     seq, key = np.full(wanted.seq.shape, -1, np.int64), np.full(wanted.key.shape, np.nan)
     for task, worker in enumerate(made):

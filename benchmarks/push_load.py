@@ -11,7 +11,7 @@ import numpy as np
 
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND
 from matching.naive import boolean_match
-from matching.naive_rows import Message, Subscription
+from matching.naive_rows import NaiveMessage, NaiveSubscription
 
 _SUBSCRIPTIONS_A_WORD = 50
 #: Steps of coordinates in a degree, and width and height of a box in degrees.
@@ -72,17 +72,17 @@ def expected(subscriptions: Subscriptions, messages: Messages) -> np.ndarray:
 
     The oracle is asked about each pair with a common word, O(messages * subscriptions of a word); others never match.
     """
-    of_word: dict[int, list[Subscription]] = {}
+    of_word: dict[int, list[NaiveSubscription]] = {}
     for number, (word, box) in enumerate(zip(subscriptions.word.tolist(), subscriptions.box.tolist(), strict=True)):
         west, south, east, north = box
-        row = Subscription(
+        row = NaiveSubscription(
             number, BOOLEAN, 0, 0.0, 0.0, (west, south, east, north), KEYWORDS_BY_KIND, 0, 0.0, {word: 1.0}
         )
         of_word.setdefault(word, []).append(row)
     found = []
     for seq, (words, (lon, lat)) in enumerate(zip(messages.words.tolist(), messages.place.tolist(), strict=True)):
         weights, counts = dict.fromkeys(words, 1.0), dict.fromkeys(words, 1)
-        message = Message(seq, 0.0, 0.0, lon, lat, lon, lat, seq, weights, counts, 0, None, 0)
+        message = NaiveMessage(seq, 0.0, 0.0, lon, lat, lon, lat, seq, weights, counts, 0, None, 0)
         candidates = [one for word in words for one in of_word.get(word, ())]
         found += [(one.number, seq) for one in candidates if boolean_match(one, message)]
     return np.array(found, np.int64).reshape(-1, 2)

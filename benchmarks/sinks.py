@@ -22,7 +22,7 @@ from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
 from gateway.live.update_listener import MessageText
-from gateway.serve.released import RANKS, Update
+from gateway.serve.released import RANKS, ReleasedUpdate
 from gateway.serve.update_parts import Position
 from gateway.sinks.postgres import PostgresSink
 from gateway.sinks.pump import MOST
@@ -76,7 +76,7 @@ def measure(
     }
 
 
-def _boundaries(count: int, size: int, kind: str) -> list[list[Update]]:
+def _boundaries(count: int, size: int, kind: str) -> list[list[ReleasedUpdate]]:
     """A stream of matches, or of messages that enter and leave; a message each."""
 
     def texts(seqs: Any) -> dict[int, MessageText]:
@@ -100,7 +100,7 @@ def _boundaries(count: int, size: int, kind: str) -> list[list[Update]]:
     return found
 
 
-def _rows(updates: list[Update]) -> Iterator[tuple[Any, ...]]:
+def _rows(updates: list[ReleasedUpdate]) -> Iterator[tuple[Any, ...]]:
     for one in updates:
         row = msgspec.json.decode(one.data)
         at = Position.of(one.position)
@@ -108,7 +108,7 @@ def _rows(updates: list[Update]) -> Iterator[tuple[Any, ...]]:
         yield (*at, row["change"], one.subscription_id, *middle, one.lon, one.lat, row["text"])
 
 
-def _by_copy(boundaries: list[list[Update]], both: bool = False) -> float:
+def _by_copy(boundaries: list[list[ReleasedUpdate]], both: bool = False) -> float:
     """Seconds of a bare COPY of rows that are there already, as tuples; with `both`, of what enters, too."""
     _forget()
     rows = [list(_rows(updates)) for updates in boundaries]
@@ -144,7 +144,7 @@ def _copy(connection: psycopg.Connection[Any], table: str, types: list[str], row
             copy.write_row(row)
 
 
-def _by_sink(boundaries: list[list[Update]]) -> float:
+def _by_sink(boundaries: list[list[ReleasedUpdate]]) -> float:
     """Seconds of the sink."""
     _forget()
     sink = PostgresSink("", _SCHEMA)
@@ -166,7 +166,7 @@ def _forget() -> None:
         connection.execute(f"DROP SCHEMA IF EXISTS {_SCHEMA} CASCADE")
 
 
-def _check(boundaries: list[list[Update]], results: bool) -> None:
+def _check(boundaries: list[list[ReleasedUpdate]], results: bool) -> None:
     """Raise AssertionError unless the tables have what was given."""
     wanted = [row for updates in boundaries for row in _rows(updates)]
     with psycopg.connect() as connection:

@@ -22,7 +22,7 @@ from nats.js.api import Header
 from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.stopwatch import in_turns
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import PIECE
 from gateway.sinks.nats import WINDOW
 from tests.support.brokers import NatsBroker
@@ -60,7 +60,7 @@ def measure(
     }
 
 
-def _as_messages(broker: NatsBroker, rows: list[Update]) -> list[_Ready]:
+def _as_messages(broker: NatsBroker, rows: list[ReleasedUpdate]) -> list[_Ready]:
     """The messages that the sink makes of updates, without what the server is to compare."""
     create(broker)
     _by_sink(broker, rows)
@@ -72,7 +72,7 @@ def _as_messages(broker: NatsBroker, rows: list[Update]) -> list[_Ready]:
     return found
 
 
-def _turn(broker: NatsBroker, rows: list[Update], way: Callable[[], float]) -> tuple[float, bool]:
+def _turn(broker: NatsBroker, rows: list[ReleasedUpdate], way: Callable[[], float]) -> tuple[float, bool]:
     create(broker)
     seconds = way()
     had = Had.by(broker)
@@ -95,7 +95,7 @@ async def _bare(broker: NatsBroker, ready: list[_Ready], chained: bool) -> float
     return seconds
 
 
-def _by_sink(broker: NatsBroker, rows: list[Update]) -> float:
+def _by_sink(broker: NatsBroker, rows: list[ReleasedUpdate]) -> float:
     sink = sink_of(broker)
     sink.open(IDENTITY)
     began_s = perf_counter()

@@ -28,7 +28,7 @@ from gateway.live import pipe as pipes
 from gateway.live.admission import Admission
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
-from gateway.live.pipe import Line, Pipe
+from gateway.live.pipe import InputLine, Pipe
 from spouts.cutting import Rows
 from spouts.handover import handover_of
 from spouts.live import LogSource
@@ -56,7 +56,7 @@ class _Turn:
             offset = 0
             try:
                 for first in range(0, len(lines), group):
-                    some = [Line(first + at, data, 0.0) for at, data in enumerate(lines[first : first + group], 1)]
+                    some = [InputLine(first + at, data, 0.0) for at, data in enumerate(lines[first : first + group], 1)]
                     begun = process_time()
                     pipe.take_all(some)
                     pipe.close_batch()

@@ -36,7 +36,7 @@ from bolts.sinks import (
     UPDATE_SCHEMA,
     CountSink,
     PartSink,
-    Sink,
+    UpdateSink,
     updates_of_state,
     writing,
 )
@@ -131,7 +131,7 @@ class DeliveryBolt(Bolt):
         self.listener = listener
         self.steady_from = steady_from
         self.timeline_s = timeline_s
-        self.sink: Sink | None = None
+        self.sink: UpdateSink | None = None
         self.publisher: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
@@ -366,7 +366,7 @@ class DeliveryBolt(Bolt):
     def _inputs(self, first: int) -> InOrder:
         return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
 
-    def _make_sink(self) -> Sink:
+    def _make_sink(self) -> UpdateSink:
         if self.sink_name == "count":
             return CountSink()
         updates = f"{self.out_dir}/updates"

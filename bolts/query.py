@@ -52,7 +52,7 @@ from matching.operator import (
     Ranged,
     Regional,
     Replicated,
-    Standing,
+    ResultOperator,
     Windowed,
     Work,
     capable,
@@ -435,7 +435,9 @@ class QueryBolt(Bolt):
         if self.idle() and not self.results_emitted:
             self.results_emitted = True
             # kinds without subscriptions are skipped, since their kernels would be loaded
-            standing = [each.results() for each in self.operators.values() if isinstance(each, Standing) and len(each)]
+            standing = [
+                each.results() for each in self.operators.values() if isinstance(each, ResultOperator) and len(each)
+            ]
             nothing = ResultBatch(*empty(ResultBatch)[:4])
             results = concatenate([each for each in standing if len(each)] or [nothing])
             for owner, own in enumerate(self.owners.split(results)):

@@ -78,7 +78,7 @@ PIECE_ROWS = 65_536
 SMALL_ROWS, LONG_S = 65_536, 10.0
 
 
-class Sink(Protocol):
+class UpdateSink(Protocol):
     """Writes updates; its files are complete after `seal`, and renamed by the checkpoint coordinator."""
 
     bytes_written: int

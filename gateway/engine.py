@@ -18,7 +18,7 @@ import numpy as np
 
 from gateway.live.admission import Admission
 from gateway.plain_values import plain_value, table_name
-from gateway.runs.explaining import Stream, explained
+from gateway.runs.explaining import ExplainedStream, explained
 from gateway.runs.match_rules import Lives
 from gateway.runs.message_rows import Row, message_row
 from gateway.runs.reader import Subscriber, subscriber
@@ -385,7 +385,7 @@ class Engine:
         owner = self._owners[known.number]
         table = build_table([known.parsed], [known.number], [owner.at])
         last_seq, given = self._boundary.last_seq, (self.vocabulary, self.kinds, self.window, self.space, self.fading)
-        stream = Stream(*given, self._read, lambda row: "ahead" if row.ahead else "")
+        stream = ExplainedStream(*given, self._read, lambda row: "ahead" if row.ahead else "")
         return explained(stream, [self._kept()], table, owner, seq, last_seq, self._clock, ends=self._lives.ends)
 
     @property

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError, DeliveryError, EngineError
-from topology.core.metrics import LatencyHistogram, Snapshot
+from topology.core.metrics import LatencyHistogram, RunSnapshot
 from topology.store_folder import run_folder
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class RunFigures(Collector):
         The families of the input and the updates: of files from the snapshot, of a live stream from elsewhere.
     """
 
-    def __init__(self, show: Any, folder: Path, own: Callable[[Snapshot], Iterator[Metric]] | None = None):
+    def __init__(self, show: Any, folder: Path, own: Callable[[RunSnapshot], Iterator[Metric]] | None = None):
         self._show = show
         self._folder = run_folder(folder)
         self._own = own or run_families
-        self._snapshot: Snapshot | None = None
+        self._snapshot: RunSnapshot | None = None
 
-    def __call__(self, snapshot: Snapshot) -> None:
+    def __call__(self, snapshot: RunSnapshot) -> None:
         self._snapshot = snapshot
         if self._show is not None:
             self._show(snapshot)
@@ -141,7 +141,7 @@ def stream_families(
         yield from source_families(feed)
 
 
-def run_families(snapshot: Snapshot) -> Iterator[Metric]:
+def run_families(snapshot: RunSnapshot) -> Iterator[Metric]:
     """What a run over files has matched since its process began."""
     counters = {name: one.counters for name, one in snapshot.components.items()}
     subscriptions = counters.get("subscriptions", {})
@@ -152,7 +152,7 @@ def run_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield gauge("subscriptions", "Subscriptions added less those removed, since the process began", active)
 
 
-def topology_families(snapshot: Snapshot) -> Iterator[Metric]:
+def topology_families(snapshot: RunSnapshot) -> Iterator[Metric]:
     """Batches, checkpoints, and what each component does."""
     yield counter("published_batches", "Batches that entered the topology", snapshot.published)
     yield counter("complete_batches", "Batches whose updates are all out: the watermark", snapshot.acknowledged)
@@ -167,7 +167,7 @@ def topology_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield from _components(snapshot)
 
 
-def _components(snapshot: Snapshot) -> Iterator[Metric]:
+def _components(snapshot: RunSnapshot) -> Iterator[Metric]:
     for kind, name, what, field in (
         (CounterMetricFamily, "received_payloads", "Payloads received", "received"),
         (CounterMetricFamily, "emitted_payloads", "Payloads emitted", "emitted"),

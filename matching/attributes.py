@@ -35,7 +35,7 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})
 _TURNED = np.int64(2**63 - 1)
 
 
-class Attribute(NamedTuple):
+class DeclaredAttribute(NamedTuple):
     """A declared attribute: `path` is where a record has it, `type` a code of `TYPES`."""
 
     name: str
@@ -43,7 +43,7 @@ class Attribute(NamedTuple):
     type: int
 
     @classmethod
-    def parse(cls, text: str) -> "Attribute":
+    def parse(cls, text: str) -> "DeclaredAttribute":
         """Read `NAME:TYPE` or `NAME=PATH:TYPE`; the path of a name alone is the name.
 
         Raises
@@ -81,7 +81,7 @@ class AttributeSchema:
         For a name that is there twice, or more than `MAX_ATTRIBUTES`.
     """
 
-    def __init__(self, attributes: Iterable[Attribute] = ()):
+    def __init__(self, attributes: Iterable[DeclaredAttribute] = ()):
         self.attributes = tuple(attributes)
         self._numbers: dict[str, int] = {}
         for number, attribute in enumerate(self.attributes):
@@ -93,8 +93,8 @@ class AttributeSchema:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "AttributeSchema":
-        """The schema of options, each as `Attribute.parse` reads it."""
-        return cls(Attribute.parse(text) for text in texts)
+        """The schema of options, each as `DeclaredAttribute.parse` reads it."""
+        return cls(DeclaredAttribute.parse(text) for text in texts)
 
     def __len__(self) -> int:
         return len(self.attributes)

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.attributes import CATEGORY, MISSING_KEY, TYPES, Attribute, AttributeSchema, attribute_value, key_of
+from matching.attributes import (
+    CATEGORY,
+    MISSING_KEY,
+    TYPES,
+    AttributeSchema,
+    DeclaredAttribute,
+    attribute_value,
+    key_of,
+)
 from matching.fields import Refusal, shown
 
 #: Operators of a `Condition`.
@@ -77,7 +85,7 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
     return tuple(conditions)
 
 
-def _conditions_of(attribute: int, declared: Attribute, wanted: Any) -> list[Condition] | Refusal:
+def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> list[Condition] | Refusal:
     """The conditions on one attribute, of this number."""
     if not isinstance(wanted, Mapping):
         values = _values(declared, "", wanted)
@@ -114,7 +122,7 @@ def _conditions_of(attribute: int, declared: Attribute, wanted: Any) -> list[Con
     return conditions
 
 
-def _values(declared: Attribute, name: str, given: Any) -> tuple[Value, ...] | Refusal:
+def _values(declared: DeclaredAttribute, name: str, given: Any) -> tuple[Value, ...] | Refusal:
     """A scalar or the members of a list, checked: `given` to an operator of this name, or to none ("").
 
     Refused are no value, a null and one that does not fit.

@@ -17,7 +17,7 @@ from matching.operator import (
     OperatorContext,
     Ranged,
     Replicated,
-    Standing,
+    ResultOperator,
     Windowed,
     WindowIndex,
 )
@@ -142,7 +142,7 @@ class Kind:
     @property
     def standing(self) -> bool:
         """Whether it has results, which messages enter and leave; else a pair is one `match`."""
-        return self._has(Standing)
+        return self._has(ResultOperator)
 
     @property
     def windowed(self) -> bool:

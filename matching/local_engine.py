@@ -28,7 +28,7 @@ from matching.operator import (
     OperatorContext,
     OperatorInput,
     OperatorOutput,
-    Standing,
+    ResultOperator,
     Windowed,
     WindowIndex,
     WindowRequest,
@@ -133,7 +133,7 @@ class LocalEngine:
 
     def results(self) -> ResultBatch:
         """Results of all kinds that have any."""
-        standing = [operator for operator in self.operators.values() if isinstance(operator, Standing)]
+        standing = [operator for operator in self.operators.values() if isinstance(operator, ResultOperator)]
         return concatenate([empty(ResultBatch), *(operator.results() for operator in standing)])
 
     def states(self) -> dict[int, State]:

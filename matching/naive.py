@@ -5,7 +5,7 @@ it takes batches as Python numbers (`matching.naive_rows`), writes every score a
 each result from all messages eligible for it. It ships with the product, because `skyray verify` compares finished runs
 with it, and it is slow on purpose: about 100,000 messages against 500 subscriptions in a minute or less.
 
-Read the functions first (what counts as a match, what a score is), then the `Standing` classes (what one
+Read the functions first (what counts as a match, what a score is), then the `NaiveResult` classes (what one
 subscription's result is), then `Oracle.advance` (when changes and updates happen).
 
 Rules:
@@ -43,35 +43,44 @@ from matching.model import (
     Removals,
     SubscriptionTable,
 )
-from matching.naive_filters import Instruction, holds
-from matching.naive_rows import DecayModel, Extras, Message, Result, Subscription, Update, messages_of, subscriptions_of
+from matching.naive_filters import NaiveInstruction, holds
+from matching.naive_rows import (
+    DecayModel,
+    Extras,
+    NaiveMessage,
+    NaiveSubscription,
+    NaiveUpdate,
+    Result,
+    messages_of,
+    subscriptions_of,
+)
 from matching.naive_shapes import metres
 from matching.window import NO_FLOOR, Boundary, Window
 
 # ------------------------------------------------------------------------------------------------- what is a match
 
 
-def common_terms(subscription: Subscription, message: Message) -> list[int]:
+def common_terms(subscription: NaiveSubscription, message: NaiveMessage) -> list[int]:
     """Keywords of the subscription that the message carries, ascending."""
     return sorted(term for term in subscription.weights if term in message.weights)
 
 
-def meets(subscription: Subscription, message: Message) -> bool:
+def meets(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
     """Whether they share a keyword, or the subscription asks for every visible message."""
     return message.visible if subscription.wordless else not subscription.weights.keys().isdisjoint(message.weights)
 
 
-def alpha_of(subscription: Subscription) -> float:
+def alpha_of(subscription: NaiveSubscription) -> float:
     """The weight of the place: 1 without keywords."""
     return 1.0 if subscription.wordless else subscription.alpha
 
 
-def passes(subscription: Subscription, message: Message) -> bool:
+def passes(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
     """Whether a message satisfies the filter of a subscription; a range message counts with its centre."""
     return first_failed(subscription, message) is None
 
 
-def first_failed(subscription: Subscription, message: Message) -> Instruction | None:
+def first_failed(subscription: NaiveSubscription, message: NaiveMessage) -> NaiveInstruction | None:
     """The first instruction of the filter that a message does not satisfy."""
     lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
     failed = (one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys))
@@ -91,7 +100,7 @@ def boxes_meet(a: tuple[float, float, float, float], b: tuple[float, float, floa
     return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
 
 
-def boolean_match(subscription: Subscription, message: Message) -> bool:
+def boolean_match(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
     """All keywords contained, or one where one is enough (`ANY_KEYWORD`), and the region met by point or rectangle;
     without keywords the message has to be visible.
 
@@ -105,7 +114,7 @@ def boolean_match(subscription: Subscription, message: Message) -> bool:
     )
 
 
-def distance(subscription: Subscription, message: Message) -> float:
+def distance(subscription: NaiveSubscription, message: NaiveMessage) -> float:
     """Great-circle metres on the sphere, in the plane Euclidean in the unit square; the score of `knn`."""
     if subscription.vector is not None and message.vector is not None:
         return metres(subscription.vector, message.vector)
@@ -114,13 +123,13 @@ def distance(subscription: Subscription, message: Message) -> float:
     return math.sqrt(dx * dx + dy * dy)
 
 
-def proximity(subscription: Subscription, message: Message, max_distance: float) -> float:
+def proximity(subscription: NaiveSubscription, message: NaiveMessage, max_distance: float) -> float:
     """1 where both are at one place, 0 at the subscription's own radius, or at MaxDist if it names none."""
     farthest = max_distance if subscription.radius_m is None else subscription.radius_m
     return 1.0 - distance(subscription, message) / farthest
 
 
-def topk_score(subscription: Subscription, message: Message, max_distance: float) -> float:
+def topk_score(subscription: NaiveSubscription, message: NaiveMessage, max_distance: float) -> float:
     """Weighted sum of spatial proximity and tf-idf cosine."""
     spatial = proximity(subscription, message, max_distance)
     text = 0.0
@@ -129,7 +138,7 @@ def topk_score(subscription: Subscription, message: Message, max_distance: float
     return alpha_of(subscription) * spatial + (1.0 - alpha_of(subscription)) * text
 
 
-def decay_key(subscription: Subscription, message: Message, max_distance: float, model: DecayModel) -> float:
+def decay_key(subscription: NaiveSubscription, message: NaiveMessage, max_distance: float, model: DecayModel) -> float:
     """ln(spatial-keyword relevance) + event time * ln D: ranks as the decaying score does, at any time.
 
     The text relevance is the product, over all keywords of the subscription in ascending term id, of the smoothed
@@ -148,7 +157,7 @@ def decay_key(subscription: Subscription, message: Message, max_distance: float,
     return math.log(relevance) + (message.event_time_us - model.epoch_us) / 1e6 * model.log_base_per_s
 
 
-def skyline_scores(subscription: Subscription, message: Message) -> tuple[float, float] | None:
+def skyline_scores(subscription: NaiveSubscription, message: NaiveMessage) -> tuple[float, float] | None:
     """(spatial, text) relevance, or None for a message outside the region.
 
     Spatial: 1 at the centre of the region, 0 at its corners, linear in degrees between (a region is a rectangle
@@ -174,12 +183,12 @@ def dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:
 # ------------------------------------------------------------------------------------- the result of one subscription
 
 
-class Standing:
+class NaiveResult:
     """Messages eligible for the result of one subscription, and its last result (`reported`: score by seq)."""
 
     from_window = False  # whether it starts from the window and follows its expiry, or starts empty and never expires
 
-    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
         self.subscription = subscription
         self.max_distance = max_distance
         self.decay = decay
@@ -187,7 +196,7 @@ class Standing:
         self.changed = True  # something came or went since the last boundary
         self.least_life: float = math.inf  # of the result: while the floor is below, expiry changes nothing
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: NaiveMessage) -> None:
         """Take notice of a message that shares a keyword."""
         raise NotImplementedError
 
@@ -199,18 +208,18 @@ class Standing:
         raise NotImplementedError
 
 
-class TopK(Standing):
+class TopK(NaiveResult):
     """The k best of the window; of equal scores the newer first."""
 
     from_window = True
 
-    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
         super().__init__(subscription, max_distance, decay)
         self.scored: list[tuple[float, int, int]] = []  # score, seq, life of every eligible message of the window
         self.best: list[tuple[float, int, int]] = []
         self.ranked_count = 0  # how many of `scored` the last ranking has seen
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: NaiveMessage) -> None:
         score = topk_score(self.subscription, message, self.max_distance)
         self.scored.append((score, message.seq, message.life))
 
@@ -226,14 +235,14 @@ class TopK(Standing):
         return [(seq, score, math.nan) for score, seq, _ in self.best]
 
 
-class Decay(Standing):
+class Decay(NaiveResult):
     """The k best ever since registration by the log key; of equal keys the older first."""
 
-    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
         super().__init__(subscription, max_distance, decay)
         self.best: list[tuple[float, int]] = []
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: NaiveMessage) -> None:
         if message.event_time_us == NO_FLOOR:
             return
         if self.decay is None or (message.weights and not message.counts):
@@ -247,14 +256,14 @@ class Decay(Standing):
         return [(seq, key, math.nan) for key, seq in self.best]
 
 
-class Knn(Standing):
+class Knn(NaiveResult):
     """The k nearest since registration; of equal distances the older first."""
 
-    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
         super().__init__(subscription, max_distance, decay)
         self.nearest: list[tuple[float, int]] = []
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: NaiveMessage) -> None:
         self.nearest.append((distance(self.subscription, message), message.seq))
         self.nearest.sort()
         del self.nearest[self.subscription.k :]
@@ -263,16 +272,16 @@ class Knn(Standing):
         return [(seq, far, math.nan) for far, seq in self.nearest]
 
 
-class Skyline(Standing):
+class Skyline(NaiveResult):
     """All messages of the window inside the region that no other dominates, by spatial relevance then seq."""
 
     from_window = True
 
-    def __init__(self, subscription: Subscription, max_distance: float, decay: DecayModel | None):
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
         super().__init__(subscription, max_distance, decay)
         self.scored: dict[int, tuple[tuple[float, float], int]] = {}  # seq: ((spatial, text), life)
 
-    def offer(self, message: Message) -> None:
+    def offer(self, message: NaiveMessage) -> None:
         scores = skyline_scores(self.subscription, message)
         if scores is not None:
             self.scored[message.seq] = (scores, message.life)
@@ -294,7 +303,7 @@ class Skyline(Standing):
 
 
 #: How each kind but `boolean` keeps its result.
-STANDINGS: dict[int, type[Standing]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
+STANDINGS: dict[int, type[NaiveResult]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
 
 
 # --------------------------------------------------------------------------------------------------------- the oracle
@@ -326,18 +335,18 @@ class Oracle:
         window: Window | None,
         max_distance: float,
         decay: DecayModel | None = None,
-        standings: Mapping[int, type[Standing]] | None = None,
+        standings: Mapping[int, type[NaiveResult]] | None = None,
     ):
         self.window = window
         self.max_distance = max_distance
         self.decay = decay
         self.standings = dict(STANDINGS) | dict(standings or {})
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, NaiveSubscription] = {}
         self._by_term: dict[int, set[int]] = {}
         self._wordless: set[int] = set()
-        self._standing: dict[int, Standing] = {}
-        self._ended: list[Standing] = []
-        self._kept: list[Message] = []  # the window, and what expired since it was last swept
+        self._standing: dict[int, NaiveResult] = {}
+        self._ended: list[NaiveResult] = []
+        self._kept: list[NaiveMessage] = []  # the window, and what expired since it was last swept
         self._sweep_at = 1024
         self._version: dict[object, int] = {}  # object to the seq of its current version, of kept messages
         self._replaced: set[int] = set()  # seqs of older versions and of deletions
@@ -351,7 +360,7 @@ class Oracle:
         added: SubscriptionTable,
         removed: Removals,
         extras: Extras | None = None,
-    ) -> list[Update]:
+    ) -> list[NaiveUpdate]:
         """Publish one batch with the changes that take effect inside it.
 
         Parameters
@@ -374,11 +383,11 @@ class Oracle:
         """
         rows = list(messages_of(messages, extras))
         self._check(boundary, rows)
-        changes: list[tuple[int, Subscription | int]] = [(new.at, new) for new in subscriptions_of(added)]
+        changes: list[tuple[int, NaiveSubscription | int]] = [(new.at, new) for new in subscriptions_of(added)]
         changes += zip(removed.at.tolist(), removed.number.tolist(), strict=True)
         # At one seq an addition goes first: a subscription that ends where it begins is there before it is removed.
         changes.sort(key=lambda change: (change[0], isinstance(change[1], int)))
-        updates: list[Update] = []
+        updates: list[NaiveUpdate] = []
         done = 0
         for message in rows:
             while done < len(changes) and changes[done][0] <= message.seq:
@@ -401,7 +410,7 @@ class Oracle:
             for rank, (seq, score, text) in enumerate(self._standing[number].ranked(floor), start=1)
         ]
 
-    def _check(self, boundary: Boundary, rows: list[Message]) -> None:
+    def _check(self, boundary: Boundary, rows: list[NaiveMessage]) -> None:
         """Refuse a boundary out of order, a message outside it, or a floor that the window does not give."""
         last = self._boundary or Boundary(-1, 0, boundary.first_seq - 1, NO_FLOOR)
         if boundary.first_seq != last.last_seq + 1 or boundary.last_seq < last.last_seq:
@@ -419,9 +428,9 @@ class Oracle:
         if floor != boundary.floor or floor < last.floor:
             raise TopologyError(f"{boundary} has a wrong floor: {floor} follows from window {self.window} and {last}")
 
-    def _change(self, change: Subscription | int) -> None:
+    def _change(self, change: NaiveSubscription | int) -> None:
         """Register a subscription, or end the one with this number."""
-        if isinstance(change, Subscription):
+        if isinstance(change, NaiveSubscription):
             self._register(change)
             return
         subscription = self._subscriptions.pop(change, None)
@@ -433,7 +442,7 @@ class Oracle:
         if change in self._standing:
             self._ended.append(self._standing.pop(change))
 
-    def _register(self, new: Subscription) -> None:
+    def _register(self, new: NaiveSubscription) -> None:
         if new.number in self._subscriptions:
             raise TopologyError(f"subscription {new.number} cannot be added: the number is in use")
         self._subscriptions[new.number] = new
@@ -450,7 +459,7 @@ class Oracle:
                 if meets(new, message) and passes(new, message) and not self._hidden(new.kind, message.seq):
                     standing.offer(message)
 
-    def _publish(self, message: Message) -> Iterator[Update]:
+    def _publish(self, message: NaiveMessage) -> Iterator[NaiveUpdate]:
         """One message meets every subscription with which it shares a keyword, or that has none."""
         self._replace(message)
         self._kept.append(message)
@@ -463,12 +472,12 @@ class Oracle:
                 continue
             if subscription.kind == BOOLEAN:
                 if boolean_match(subscription, message):
-                    yield Update(message.seq, number, message.seq, MATCH, math.nan)
+                    yield NaiveUpdate(message.seq, number, message.seq, MATCH, math.nan)
             elif not self._hidden(subscription.kind, message.seq):
                 self._standing[number].offer(message)
                 self._standing[number].changed = True
 
-    def _replace(self, message: Message) -> None:
+    def _replace(self, message: NaiveMessage) -> None:
         """A new version of an object, or its deletion, ends the current version for `skyline`."""
         older = self._version.get(message.object_id)
         if older is not None:
@@ -484,11 +493,11 @@ class Oracle:
         """Other kinds than `skyline` take versions and deletions for messages like any other."""
         return kind == SKYLINE and seq in self._replaced
 
-    def _differences(self, boundary: Boundary) -> Iterator[Update]:
+    def _differences(self, boundary: Boundary) -> Iterator[NaiveUpdate]:
         """Enter and leave events between the last boundary and this one."""
         for standing in self._ended:
             for seq, score in standing.reported.items():
-                yield Update(boundary.last_seq, standing.subscription.number, seq, LEAVE, score)
+                yield NaiveUpdate(boundary.last_seq, standing.subscription.number, seq, LEAVE, score)
         self._ended = []
         for number, standing in sorted(self._standing.items()):
             # Unless something came, was withdrawn, or can have expired, the result is what it was.
@@ -496,9 +505,9 @@ class Oracle:
                 continue
             now = {seq: score for seq, score, _ in standing.ranked(boundary.floor)}
             for seq in sorted(standing.reported.keys() - now.keys()):
-                yield Update(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
+                yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
             for seq in sorted(now.keys() - standing.reported.keys()):
-                yield Update(boundary.last_seq, number, seq, ENTER, now[seq])
+                yield NaiveUpdate(boundary.last_seq, number, seq, ENTER, now[seq])
             standing.reported = now
             standing.changed = False
 

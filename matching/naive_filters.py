@@ -15,7 +15,7 @@ _MISSING = -(2**63)
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
 
 
-class Instruction(NamedTuple):
+class NaiveInstruction(NamedTuple):
     """One instruction: its name, its argument and its words."""
 
     name: str
@@ -23,25 +23,25 @@ class Instruction(NamedTuple):
     words: tuple[int, ...]
 
 
-def instructions_of(program: Sequence[int]) -> tuple[Instruction, ...]:
+def instructions_of(program: Sequence[int]) -> tuple[NaiveInstruction, ...]:
     """The instructions of a program, an empty one included. O(words)."""
     return tuple(_cut(program[1:]))
 
 
-def _cut(words: Sequence[int]) -> Iterator[Instruction]:
+def _cut(words: Sequence[int]) -> Iterator[NaiveInstruction]:
     at = 0
     while at < len(words):
         length, argument, operation = words[at] >> 32, words[at] // 256 % 2**24, words[at] % 256
-        yield Instruction(_NAMES[operation], argument, tuple(words[at + 1 : at + 1 + length]))
+        yield NaiveInstruction(_NAMES[operation], argument, tuple(words[at + 1 : at + 1 + length]))
         at += 1 + length
 
 
-def holds(one: Instruction, lon: float, lat: float, terms: Collection[int], keys: Sequence[int]) -> bool:
+def holds(one: NaiveInstruction, lon: float, lat: float, terms: Collection[int], keys: Sequence[int]) -> bool:
     """Whether a message satisfies an instruction.
 
     Parameters
     ----------
-    one : Instruction
+    one : NaiveInstruction
     lon, lat : float            degrees; the centre of a range message
     terms : collection of int   of the message
     keys : sequence of int      of its attributes
@@ -63,7 +63,7 @@ def holds(one: Instruction, lon: float, lat: float, terms: Collection[int], keys
     return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
 
 
-def rings_of(polygon: Instruction) -> list[list[tuple[float, float]]]:
+def rings_of(polygon: NaiveInstruction) -> list[list[tuple[float, float]]]:
     """The rings of a polygon, lon and lat of each corner."""
     rings, words = polygon.argument, polygon.words
     corners = words[0]

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.model import MessageBatch, SubscriptionTable, UpdateBatch
-from matching.naive_filters import Instruction, instructions_of
+from matching.naive_filters import NaiveInstruction, instructions_of
 
 
-class Message(NamedTuple):
+class NaiveMessage(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
     sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
     meets subscriptions without keywords.
@@ -36,7 +36,7 @@ class Message(NamedTuple):
     visible: bool = False
 
 
-class Subscription(NamedTuple):
+class NaiveSubscription(NamedTuple):
     """One subscription. `region` is west, south, east, north; `weights` maps each keyword to its weight; a message must
     satisfy all of `filter`. `vector` is the point on the sphere, None in the plane; `radius_m` its own radius, None
     without. One that is `wordless` has no keywords, and asks for every visible message.
@@ -52,7 +52,7 @@ class Subscription(NamedTuple):
     k: int
     alpha: float
     weights: Mapping[int, float]
-    filter: tuple[Instruction, ...] = ()
+    filter: tuple[NaiveInstruction, ...] = ()
     vector: tuple[float, float, float] | None = None
     radius_m: float | None = None
     wordless: bool = False
@@ -92,7 +92,7 @@ class DecayModel(NamedTuple):
     epoch_us: int = 0
 
 
-class Update(NamedTuple):
+class NaiveUpdate(NamedTuple):
     """One row of an `UpdateBatch` as Python values."""
 
     as_of: int
@@ -115,7 +115,7 @@ class Result(NamedTuple):
 # ---------------------------------------------------------------------------------------------- from columns to values
 
 
-def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[Message]:
+def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[NaiveMessage]:
     """The rows of a batch, in order. O(terms)."""
     more = extras or Extras()
     offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
@@ -123,7 +123,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[M
     keys, vectors = batch.keys.tolist(), batch.vector.tolist()
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
-        yield Message(
+        yield NaiveMessage(
             *values,
             weights=_words(terms[cut], weights[cut], weights[cut]),
             counts={} if more.counts is None else _words(terms[cut], list(map(int, more.counts[cut])), weights[cut]),
@@ -147,7 +147,7 @@ def _is_reserved(weight: float) -> bool:
     return math.copysign(1.0, weight) < 0.0
 
 
-def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
+def subscriptions_of(table: SubscriptionTable) -> Iterator[NaiveSubscription]:
     """The rows of a table, in order. O(terms)."""
     offsets, terms, weights = table.term_offsets.tolist(), table.terms.tolist(), table.weights.tolist()
     cuts, words = table.filter_offsets.tolist(), table.filter_words.tolist()
@@ -161,19 +161,19 @@ def subscriptions_of(table: SubscriptionTable) -> Iterator[Subscription]:
         filters = instructions_of(words[cuts[row] : cuts[row + 1]]) if cuts else ()
         vector = tuple(vectors[row]) if vectors else None
         radius_m = None if not radii or math.isnan(radii[row]) else radii[row]
-        yield Subscription(
+        yield NaiveSubscription(
             number, kind, at, x, y, tuple(region), match, k, alpha, keywords, filters, vector, radius_m, wordless
         )
 
 
-def updates_of(batch: UpdateBatch) -> Iterator[Update]:
+def updates_of(batch: UpdateBatch) -> Iterator[NaiveUpdate]:
     """The rows of an engine's updates, in order. O(n)."""
     columns = (batch.as_of, batch.number, batch.seq, batch.change, batch.score)
     for values in zip(*(column.tolist() for column in columns), strict=True):
-        yield Update(*values)
+        yield NaiveUpdate(*values)
 
 
-def tally(updates: Iterable[Update] | UpdateBatch) -> Counter:
+def tally(updates: Iterable[NaiveUpdate] | UpdateBatch) -> Counter:
     """Count updates as comparable tuples; the NaN score of a `match` becomes None, since NaN equals nothing.
 
     Two runs agree when their tallies are equal; `a - b` is what b misses. A repeated event counts twice, which a

@@ -259,13 +259,13 @@ class KindOperator(ABC):
         taken = self.snapshot()
         return taken.results() if taken.subscriptions is None else taken.subscriptions().beside(taken.results())
 
-    def snapshot(self, stored: int | None = None) -> "Snapshot":
+    def snapshot(self, stored: int | None = None) -> "OperatorSnapshot":
         """The present state, to be built later on another thread; copies only arrays that later batches write to.
 
         `stored`: version of the subscriptions that a file has already; with this version they are not copied.
         """
         state = self.state()
-        return Snapshot(None, None, lambda: state)
+        return OperatorSnapshot(None, None, lambda: state)
 
     @abstractmethod
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
@@ -276,7 +276,7 @@ class KindOperator(ABC):
         """
 
 
-class Snapshot(NamedTuple):
+class OperatorSnapshot(NamedTuple):
     """State of an operator as it was when this was taken, made by these callables.
 
     version : int, optional    subscriptions of two snapshots of one operator with the same version are the same
@@ -289,7 +289,7 @@ class Snapshot(NamedTuple):
     results: Callable[[], State]
 
 
-class Standing(KindOperator):
+class ResultOperator(KindOperator):
     """An operator with results, kept at homes, that messages enter and leave; of others a pair is one `match`."""
 
     @abstractmethod
@@ -297,7 +297,7 @@ class Standing(KindOperator):
         """Results homed on this task, at the last boundary closed. O(results)."""
 
 
-class Ranged(Standing):
+class Ranged(ResultOperator):
     """An operator whose results say where messages may still matter, which shrinks while a subscription is there."""
 
     @abstractmethod
@@ -313,7 +313,7 @@ class Ranged(Standing):
         """float64[n]: beyond what distance no message matters to each subscription of a snapshot."""
 
 
-class Windowed(Standing):
+class Windowed(ResultOperator):
     """An operator whose results start from the window and are refilled from it."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ A suggestion changes nothing: the user adds the printed options to the command, 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from matching.attributes import CATEGORY, NUMBER, RESERVED, TIME, TYPES, Attribute, attribute_value
+from matching.attributes import CATEGORY, NUMBER, RESERVED, TIME, TYPES, DeclaredAttribute, attribute_value
 from matching.errors import ConfigError
 from spark_etl.paths import leaves
 
@@ -80,6 +80,6 @@ def _option(path: str, type_code: int) -> str | None:
     name = f"my_{name}" if name in RESERVED else name
     text = f"{name}:{TYPES[type_code]}" if name == path else f"{name}={path}:{TYPES[type_code]}"
     try:
-        return str(Attribute.parse(text))
+        return str(DeclaredAttribute.parse(text))
     except ConfigError:
         return None

@@ -40,7 +40,7 @@ class Counted(NamedTuple):
     by_kind: dict[str, int]
 
 
-class Changes:
+class SubscriptionChanges:
     """All changes of some files, numbered and in order, and the position up to which they were emitted.
 
     Parameters
@@ -99,7 +99,7 @@ class Changes:
         rejected_by_reason: dict[str, int],
         first_rejected: list[dict[str, Any]],
         kinds: Kinds,
-    ) -> "Changes":
+    ) -> "SubscriptionChanges":
         """All of them, of which none was emitted. Parameters as attributes, the figures as of `Counted`."""
         ends = np.flatnonzero(end < NEVER)
         ends = ends[np.argsort(end[ends], kind="stable")]
@@ -175,7 +175,7 @@ class Changes:
             "not_reached": {"added": added - self._added_sent, "removed": removed - self._removed_sent},
         }
 
-    def behind(self, added: int, removed: int) -> "Changes":
+    def behind(self, added: int, removed: int) -> "SubscriptionChanges":
         """The changes after the first `added` additions and `removed` removals. O(rows that remain); O(1) if all do."""
         if (added, removed) == self.first:
             return self
@@ -183,7 +183,9 @@ class Changes:
         table = self.table.take(np.arange(rows.start, rows.stop))
         ends = _cut(self.removed, slice(removed - self._first_removed, None))
         names = cut_names(self.names, rows.start, rows.stop)
-        return Changes(table, names, self.end[:0], self.follows[rows], ends, self.counted, self.kinds, (added, removed))
+        return SubscriptionChanges(
+            table, names, self.end[:0], self.follows[rows], ends, self.counted, self.kinds, (added, removed)
+        )
 
     def to_arrays(self, **facts: Any) -> dict[str, np.ndarray]:
         """As named arrays, with JSON values beside the figures."""
@@ -197,7 +199,7 @@ class Changes:
         return arrays | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], kinds: Kinds) -> "Changes":
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], kinds: Kinds) -> "SubscriptionChanges":
         """What `to_arrays` gave, emitted up to its first; nothing is copied."""
         added, removed = (_part(arrays, prefix) for prefix in (_ADDED, _REMOVED))
         names, follows = Names(added.pop("name_offsets"), added.pop("name_data")), added.pop("follows")
@@ -209,7 +211,7 @@ class Changes:
 
 
 def facts_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The JSON values that `Changes.to_arrays` was given, among others; empty where it was not called."""
+    """The JSON values that `SubscriptionChanges.to_arrays` was given, among others; empty where it was not called."""
     return json.loads(arrays["about"].tobytes()) if "about" in arrays else {}
 
 

@@ -42,7 +42,7 @@ class Rows(NamedTuple):
     ahead: NDArray[np.bool_] | None = None
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where messages come from."""
 
     def read(self) -> Rows | None:
@@ -270,11 +270,11 @@ class MessageSpout(Spout):
         self.poll_s = poll_s
         self.rate = rate
         self._due_s = 0.0
-        self._source: Source | None = None
+        self._source: MessageSource | None = None
         self._versions = Versions()
 
     @abstractmethod
-    def open_source(self) -> Source:
+    def open_source(self) -> MessageSource:
         """Open the source; called once, in the task's process."""
 
     def open(self, context: Context) -> None:
@@ -392,7 +392,7 @@ class MessageSpout(Spout):
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 
-def read_all(source: Source, cutter: Cutter) -> Generator[StreamBatch]:
+def read_all(source: MessageSource, cutter: Cutter) -> Generator[StreamBatch]:
     """Iterate over the batches of a finite source, as a spout would cut them; closes the source."""
     try:
         while True:

@@ -14,7 +14,7 @@ from matching.errors import ConfigError
 from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, WEIGHT, Float64, Int32, Int64, MessageBatch, Names
 from matching.space import Space
 from matching.window import Window
-from spouts.cutting import Rows, Source
+from spouts.cutting import MessageSource, Rows
 
 #: Messages made at a time: another number gives other messages.
 _PIECE_ROWS = 16_384
@@ -24,7 +24,7 @@ NUMBERS = 1_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class MessageRecipe:
     """Distribution of the messages.
 
     Parameters
@@ -70,10 +70,10 @@ class Recipe:
         return np.log1p(1.0 / -np.expm1(-self.mean_terms * self.term_shares()))
 
 
-class GeneratedSource(Source):
+class GeneratedSource(MessageSource):
     """Messages of a recipe in a world box, without end; `kind_columns` as in `spouts.parquet.ParquetSource`."""
 
-    def __init__(self, recipe: Recipe, window: Window, space: Space, kind_columns: Collection[str] = ()):
+    def __init__(self, recipe: MessageRecipe, window: Window, space: Space, kind_columns: Collection[str] = ()):
         if recipe.vocabulary < 1 or recipe.clusters < 1 or not recipe.mean_terms > 0 or recipe.gap_us < 0:
             raise ConfigError(f"{recipe}: needs terms, clusters and words, and time that does not run backwards")
         if not 0 <= recipe.strays <= 1 or not recipe.spread >= 0:

@@ -1,6 +1,6 @@
 """Made-up filters of made-up subscriptions: a word that a message must not have, or bounds of its number.
 
-The numbers are those of `spouts.generated.Recipe.numbered`.
+The numbers are those of `spouts.generated.MessageRecipe.numbered`.
 """
 
 from typing import Any, NamedTuple

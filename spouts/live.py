@@ -30,7 +30,7 @@ from matching.window import Window
 from matching.words.message_words import MessageWords, weigh
 from spouts.change_block import ChangeBlock
 from spouts.cuts import Cuts
-from spouts.cutting import MessageSpout, Rows, Source
+from spouts.cutting import MessageSource, MessageSpout, Rows
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
@@ -51,7 +51,7 @@ _AHEAD = 10_000
 _TOGETHER = 1_000
 
 
-class LogSource(Source):
+class LogSource(MessageSource):
     """Messages of a log, one record at a time; parameters as in `LoggedMessages`.
 
     Attributes
@@ -105,7 +105,7 @@ class LogSource(Source):
         self._changes_wait = True
 
     def skip_to(self, seq: int) -> None:
-        """See `Source.skip_to`; some microseconds for each record up to there."""
+        """See `MessageSource.skip_to`; some microseconds for each record up to there."""
         while True:
             place = self.place
             record = self._reader.skim() if self._next_seq < seq else None

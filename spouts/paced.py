@@ -29,7 +29,7 @@ from matching.model import (
 from matching.space import Space
 from matching.window import Window
 from spouts.cutting import MessageSpout
-from spouts.generated import GeneratedSource, Recipe
+from spouts.generated import GeneratedSource, MessageRecipe
 from spouts.generated_filters import FilterRows, draw_filters, with_filters
 from topology.core.api.component import Context, Saved, Spout, Tick
 
@@ -68,7 +68,7 @@ class PacedSpout(MessageSpout):
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: MessageRecipe,
         window: Window,
         space: Space,
         batch: int,
@@ -192,7 +192,7 @@ class GeneratedSubscriptions(Spout):
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: MessageRecipe,
         window: Window,
         space: Space,
         counts: Mapping[str, int],
@@ -266,7 +266,9 @@ class GeneratedSubscriptions(Spout):
     def _plain(self) -> SubscriptionTable:
         rng = np.random.default_rng([self.recipe.seed, 2])
         # messages of another seed: the same distribution, but not the messages that will be published
-        source = GeneratedSource(Recipe(**{**vars(self.recipe), "seed": self.recipe.seed + 1}), self.window, self.space)
+        source = GeneratedSource(
+            MessageRecipe(**{**vars(self.recipe), "seed": self.recipe.seed + 1}), self.window, self.space
+        )
         messages = source.read().messages
         count = sum(self.wanted.values())
         like = rng.integers(0, len(messages), count)

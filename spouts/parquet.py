@@ -22,7 +22,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.columns import OBJECT_COLUMNS, REMEDY, TYPES, Columns, damaged, first_line, has_column, null_times
 from spouts.cuts import Cuts
-from spouts.cutting import Cutter, MessageSpout, Rows, Source, read_all
+from spouts.cutting import Cutter, MessageSource, MessageSpout, Rows, read_all
 from spouts.history import history_of
 from spouts.manifest import is_live, read_manifest
 from spouts.message_files import (
@@ -39,7 +39,7 @@ from topology.core.api.component import Context, Saved
 from topology.core.places import arrow_file, place
 
 
-class ParquetSource(Source):
+class ParquetSource(MessageSource):
     """Rows of an ETL output directory, in order.
 
     Parameters
@@ -116,7 +116,7 @@ class ParquetSource(Source):
         return rows
 
     def skip_to(self, seq: int) -> None:
-        """See `Source.skip_to`; reads the footers of the files up to there."""
+        """See `MessageSource.skip_to`; reads the footers of the files up to there."""
         while self._open_next():
             assert self._file is not None
             for group in self._groups:

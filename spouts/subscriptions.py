@@ -27,7 +27,7 @@ from matching.reasons import explain
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
-from spouts.changes import NEVER, Changes, facts_of
+from spouts.changes import NEVER, SubscriptionChanges, facts_of
 from spouts.history import History, history_of
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest
@@ -62,7 +62,7 @@ def load_changes(
     rejects: str | os.PathLike[str] | None = None,
     kinds: Kinds = KINDS,
     quarantine: Quarantine = EMPTY_QUARANTINE,
-) -> Changes:
+) -> SubscriptionChanges:
     """Read subscription files, in the given order.
 
     Parameters
@@ -179,7 +179,7 @@ class SubscriptionSpout(Spout):
         self.space = space
         self.rejects = str(rejects) if rejects is not None else None
         self.kinds = kinds
-        self.changes: Changes | None = None
+        self.changes: SubscriptionChanges | None = None
 
     def open(self, context: Context) -> None:
         """Load all files, unless `restore` follows. Raises InputError if one cannot be read."""
@@ -250,7 +250,7 @@ class SubscriptionSpout(Spout):
         """Counts of the loader, and under `not_reached` the changes beyond the end of the stream."""
         return self.changes.report() if self.changes is not None else {}
 
-    def _load(self) -> Changes:
+    def _load(self) -> SubscriptionChanges:
         assert self.vocabulary is not None
         return load_changes(self.paths, self.vocabulary, self.space, self.rejects, self.kinds, self.quarantine)
 
@@ -268,7 +268,7 @@ class SubscriptionSpout(Spout):
         self._facts = self._facts_now()
         if any(facts.get(name) != value for name, value in self._facts.items()):
             return False
-        changes = Changes.from_arrays(state, self.kinds)
+        changes = SubscriptionChanges.from_arrays(state, self.kinds)
         if self.rejects is not None:
             rejects = state.get("rejects")
             if rejects is None:
@@ -278,7 +278,7 @@ class SubscriptionSpout(Spout):
         self._saved_rejects = {name: state[name] for name in ("rejects",) if name in state}
         return True
 
-    def _take(self, changes: Changes) -> None:
+    def _take(self, changes: SubscriptionChanges) -> None:
         self.changes, self._saved_from = changes, changes.first
         self.vocabulary = None  # only rows needed it
         self._context.count("rejected", changes.counts["rejected"])
@@ -357,7 +357,7 @@ class _Loader:
             else:
                 self._add_subscription(parsed)
 
-    def changes(self) -> Changes:
+    def changes(self) -> SubscriptionChanges:
         """Number the subscriptions that take effect and find where each ends."""
         self._build()
         rows = len(self.ids)
@@ -385,7 +385,9 @@ class _Loader:
         follows = number[before[order]]
         made = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
         rejected = dict(sorted(self.rejects.counts.items()))
-        return Changes.of(made, names, end[order], follows, counts, rejected, self.rejects.first, self.kinds)
+        return SubscriptionChanges.of(
+            made, names, end[order], follows, counts, rejected, self.rejects.first, self.kinds
+        )
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:
         self.ids.append(parsed.subscription_id)

@@ -17,7 +17,7 @@ from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.storage import parts_list, remove_parts
 from topology.core.checkpoint.store import CheckpointStore, Manifest
-from topology.core.metrics import RunReport, Snapshot
+from topology.core.metrics import RunReport, RunSnapshot
 from topology.folder import CHECKPOINTS, RunFolder, now_text
 from topology.recovering import RecoveringRun, next_incarnation, restore_folder
 from topology.settings import LiveConfig, RunConfig
@@ -89,7 +89,7 @@ class LiveRun(RecoveringRun):
         self,
         stop: Callable[[], bool],
         logged: Callable[[], int],
-        on_progress: Callable[[Snapshot], None] | None = None,
+        on_progress: Callable[[RunSnapshot], None] | None = None,
     ) -> dict[str, Any]:
         """Match the log as it grows, until `stop` returns True; returns the report.
 

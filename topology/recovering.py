@@ -27,7 +27,7 @@ from topology.core.executors.local import run_local
 from topology.core.executors.logs import driver_log
 from topology.core.executors.orphan_reaper import outliving_ray
 from topology.core.failures import ComponentFailed
-from topology.core.metrics import RunReport, Snapshot
+from topology.core.metrics import RunReport, RunSnapshot
 from topology.folder import FAILED, INTERRUPTED, RUNNING, RunFolder
 from topology.placement import needs_of, together_of
 from topology.poison import Poison, find
@@ -93,7 +93,7 @@ class RecoveringRun(ABC):
 
     def execute(
         self,
-        on_progress: Callable[[Snapshot], None] | None,
+        on_progress: Callable[[RunSnapshot], None] | None,
         stop: Callable[[], bool] | None,
         on_opened: Callable[[], None] = lambda: None,
         whole: Callable[[RunReport], bool] = lambda report: True,
@@ -189,7 +189,7 @@ class RecoveringRun(ABC):
             poison = find(build, self._quarantine, saved, failed.last_batch)
         if poison is not None:
             driver_log().warning(
-                "set_aside", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
+                "quarantined", messages=poison.messages, subscriptions=poison.subscriptions, why=poison.cause
             )
         return poison
 

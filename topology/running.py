@@ -17,7 +17,7 @@ from topology.core.checkpoint.storage import LocalDisk
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.executors.logs import driver_log
 from topology.core.executors.orphan_reaper import outliving_ray
-from topology.core.metrics import Snapshot
+from topology.core.metrics import RunSnapshot
 from topology.core.places import is_remote
 from topology.folder import (
     CHECKPOINTS,
@@ -44,7 +44,7 @@ _LOOK_S = 0.25
 
 def run(
     config: RunConfig,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
     resume: bool = False,
 ) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def run(
     ----------
     config : RunConfig
     on_progress : callable, optional
-        Called with a snapshot of the running topology a few times a second (`topology.core.metrics.Snapshot`).
+        Called with a snapshot of the running topology a few times a second (`topology.core.metrics.RunSnapshot`).
     stop : callable, optional
         Called a few times a second; once it returns True the run drains, takes a checkpoint, and ends.
     resume : bool
@@ -77,7 +77,7 @@ def run(
 
 def run_or_resume(
     config: RunConfig,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[dict[str, Any], bool]:
     """Begin the run of the output folder, or resume it; one that has finished is left as it is.
@@ -195,7 +195,7 @@ def _await_messages(folder: Path, stop: Callable[[], bool] | None) -> None:
 
 def _run(
     config: RunConfig,
-    on_progress: Callable[[Snapshot], None] | None,
+    on_progress: Callable[[RunSnapshot], None] | None,
     stop: Callable[[], bool] | None,
     resume: bool,
 ) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _run_locked(
     config: RunConfig,
     plan: Plan,
     folder: RunFolder,
-    on_progress: Callable[[Snapshot], None] | None,
+    on_progress: Callable[[RunSnapshot], None] | None,
     stop: Callable[[], bool] | None,
     resume: bool,
     on_opened: Callable[[], None],

@@ -14,7 +14,7 @@ import numpy as np
 from baselines.skyline.sweep import mark_undominated
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.skyline.engine import Offers
+from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.results import (
     UNDOMINATED,
@@ -36,7 +36,7 @@ class Lazy(Eager):
 
     name = "lazy"
 
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         lost = np.empty(slots.shape[0], np.int32)
         count = remove_members(self.candidates.view, slots, seqs, lost)
         _expire(self.candidates.view, self.candidates.due(floor), floor)

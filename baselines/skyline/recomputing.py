@@ -6,7 +6,7 @@ import numpy as np
 
 from compiling.njit import njit_no_refcount
 from matching.model import Int32, Int64
-from matching.skyline.engine import Offers, SkylineEngine
+from matching.skyline.engine import SkylineEngine, SkylineOffers
 from matching.skyline.results import UNDOMINATED, has_capacity, put
 from matching.skyline.window import Candidates
 
@@ -17,7 +17,7 @@ class Recomputing(SkylineEngine):
     A boundary refills only subscriptions that had one of these, since the others' skylines cannot have changed.
     """
 
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         return np.unique(np.concatenate([offers.slot, slots, self.candidates.due(floor)])).astype(np.int32)
 
     def refill(self, slots: Int32, candidates: Candidates, floor: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from baselines.skyline.sweep import Sweep
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.skyline.engine import Offers
+from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.tails import prefetch_blocks
 from matching.skyline.results import (
@@ -38,7 +38,7 @@ class SkylineOnly(Sweep):
 
     name = "skyline_only"
 
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         self._offer(offers)
         order = np.argsort(slots, kind="stable")
         slots, seqs = slots[order], seqs[order]
@@ -48,7 +48,7 @@ class SkylineOnly(Sweep):
         _leave(self.candidates.view, touched, ends, seqs, floor, lost)
         return touched[lost]
 
-    def _offer(self, offers: Offers) -> None:
+    def _offer(self, offers: SkylineOffers) -> None:
         done, count = 0, offers.slot.shape[0]
         order = np.empty(count, np.int32)
         sort_by_slot(offers.slot, self.candidates.view.start.shape[0], order)

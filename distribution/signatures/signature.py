@@ -29,8 +29,8 @@ from distribution.signatures.spatial import (
     Boxes,
     CellBitmap,
     CellCounts,
+    CellNumbering,
     Domain,
-    Numbering,
     any_of_row,
     cells_of,
     message_boxes,
@@ -136,7 +136,7 @@ class Summary:
 
     def __init__(self, spec: SignatureSpec, domain: Domain):
         self.spec = spec
-        self.cells = CellCounts(Numbering(spec.side, domain))
+        self.cells = CellCounts(CellNumbering(spec.side, domain))
         self.pairs = CountedSet()
         self._used = np.zeros(spec.levels + 1, np.int64)
 
@@ -323,7 +323,7 @@ class SignatureReplica:
 
     def __init__(self, spec: SignatureSpec, domain: Domain):
         self.spec, self.domain = spec.check(), domain
-        self._numbering = Numbering(spec.side, domain)
+        self._numbering = CellNumbering(spec.side, domain)
         self.cells: Filter | None = None
         self.pairs: Filter | None = None
         self.through = self._serial = -1

@@ -76,7 +76,7 @@ def whole_domain() -> Domain:
     return np.ones((1, 1), np.bool_)
 
 
-class Numbering:
+class CellNumbering:
     """Numbers of the cells of a domain, dense from 0.
 
     Parameters
@@ -102,7 +102,7 @@ class Numbering:
 class CellCounts:
     """How many boxes touch each cell that has a number."""
 
-    def __init__(self, numbering: Numbering):
+    def __init__(self, numbering: CellNumbering):
         self.numbering = numbering
         self.counts = np.zeros(numbering.cells, np.int32)
         self._reported = np.zeros(numbering.cells, np.bool_)
@@ -220,7 +220,7 @@ class CellBitmap:
         return self.bits.nbytes + self._count.nbytes
 
 
-def cells_of(boxes: Boxes, rows: int, numbering: Numbering) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+def cells_of(boxes: Boxes, rows: int, numbering: CellNumbering) -> tuple[Int64, Int64, NDArray[np.bool_]]:
     """Cells with a number that each of `rows` rows touches.
 
     Returns

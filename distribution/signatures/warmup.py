@@ -6,7 +6,7 @@ from distribution import splitting, targets
 from distribution.signatures.claims import claims_of
 from distribution.signatures.cuckoo import CuckooFilter
 from distribution.signatures.signature import TEXT_FILTERS, QuerySignature, SignatureReplica, SignatureSpec
-from distribution.signatures.spatial import CellCounts, Numbering, region_boxes, whole_domain
+from distribution.signatures.spatial import CellCounts, CellNumbering, region_boxes, whole_domain
 from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 from matching.space import EARTH, Space
@@ -39,7 +39,7 @@ def warmup() -> None:
                 signature.change(nothing, claims.take(np.arange(_ROWS // 2)) if through == 0 else nothing)
             replica.may_match(messages)
             replica.pass_points(messages, *place, rows, passed)
-    together = CellCounts(Numbering(1, whole_domain()))
+    together = CellCounts(CellNumbering(1, whole_domain()))
     together.add(region_boxes(spec.space, claims.region, 1))
     small = CuckooFilter(8)  # for 100 items, so that it evicts
     fitted = small.insert(as_input(np.arange(100), np.int64))

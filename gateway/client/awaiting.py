@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import httpx2
 
 from gateway.client import flows, mapped, requests
-from gateway.client.flows import Followed, FollowedStream, Following, Patience, Rows, Source
+from gateway.client.flows import Followed, FollowedStream, Following, Patience, SentRows, Source
 from gateway.client.requests import Box, Call, Names, Wait
-from gateway.client.rows import Event, MessageOutcome, Missed, Results, Subscription, SubscriptionOutcome, Update
+from gateway.client.rows import ActiveSubscription, Event, MessageOutcome, Missed, Results, SubscriptionOutcome, Update
 from gateway.client.transport import Library, Link, library_options
 from matching.extras import require_lonboard
 
@@ -129,7 +129,7 @@ class AsyncClient:
         """
         return await self._call(requests.replace(subscription_id, columns, more, etag, new))
 
-    async def subscription(self, subscription_id: str) -> Subscription:
+    async def subscription(self, subscription_id: str) -> ActiveSubscription:
         """The columns of an active subscription, and its etag."""
         return await self._call(requests.subscription(subscription_id))
 
@@ -151,7 +151,7 @@ class AsyncClient:
 
         `{"unsubscribe": ID}` ends one. `group` rows are sent at a time. Nothing is sent before outcomes are read.
         """
-        return flows.in_groups(self._link(), rows, Rows.of_subscriptions(replace), self._patience, group)
+        return flows.in_groups(self._link(), rows, SentRows.of_subscriptions(replace), self._patience, group)
 
     async def subscribe_many(
         self, rows: Source, *, replace: bool = False, group: int = flows.GROUP_ROWS
@@ -189,7 +189,7 @@ class AsyncClient:
         `group` of them are taken and sent at a time, and none before those are answered; where the server takes no more
         (429), it waits. Bad ones have a reason. Nothing is sent before outcomes are read.
         """
-        return flows.in_groups(self._link(), messages, Rows.of_messages(wait), self._patience, group)
+        return flows.in_groups(self._link(), messages, SentRows.of_messages(wait), self._patience, group)
 
     async def publish_many(
         self, messages: Source, *, wait: Wait = None, group: int = flows.GROUP_ROWS

@@ -1,6 +1,6 @@
 """Procedures of several requests: retries, rows in groups, pages, and a stream of updates that reconnects.
 
-Each is a coroutine or an asynchronous generator over a `Link`, which has the socket and the clock: tests drive it with
+Each is a coroutine or an asynchronous generator over a `LinkMethods`, which has the socket and the clock; tests have
 one of their own. Over a link that blocks, none of them waits for a loop.
 """
 
@@ -42,8 +42,8 @@ SILENCE_S = 15.0
 MOST_EVENT_BYTES = 256 << 20
 
 
-class Link(Protocol):
-    """What flows need of `gateway.client.transport.Link`, which says what each method does."""
+class LinkMethods(Protocol):
+    """What flows need of `gateway.client.transport.LinkMethods`, which says what each method does."""
 
     async def send(self, request: Request) -> Answer | Failure: ...
 
@@ -89,7 +89,9 @@ class _Tries:
         self._patience = patience
         self.count, self._waited_s = 0, 0.0
 
-    async def wait(self, link: Link, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0) -> None:
+    async def wait(
+        self, link: LinkMethods, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0
+    ) -> None:
         """Wait before the next attempt. Raises the error of the outcome once `Patience.seconds` would be exceeded."""
         hint_s = max(at_least_s, (outcome.retry_after_s or 0.0) if isinstance(outcome, Answer) else 0.0)
         delay_s = self._patience.delay_s(self.count, hint_s)
@@ -100,7 +102,7 @@ class _Tries:
         await link.sleep(delay_s)
 
 
-async def _exchange(link: Link, request: Request, tries: _Tries) -> Answer:
+async def _exchange(link: LinkMethods, request: Request, tries: _Tries) -> Answer:
     """Send a request, with retries, until an answer has a status below 400.
 
     After 429, or 503 with `Retry-After`, it is sent again after that time. A request without an answer is sent again
@@ -139,7 +141,7 @@ def _final(request: Request, outcome: Answer | Failure) -> ClientError:
     return Unreachable(request.what, outcome.detail, "unreachable", do=do)
 
 
-async def answered(link: Link, call: Call[T], patience: Patience) -> T:
+async def answered(link: LinkMethods, call: Call[T], patience: Patience) -> T:
     """The value of a call. Raises ClientError."""
     tries = _Tries(patience)
     try:
@@ -160,7 +162,7 @@ async def answered(link: Link, call: Call[T], patience: Patience) -> T:
 # ------------------------------------------------------------------------------------------------- rows in groups
 
 
-class Rows(NamedTuple):
+class SentRows(NamedTuple):
     """How rows of one sort are sent.
 
     path, params    of the request
@@ -176,12 +178,12 @@ class Rows(NamedTuple):
     refused: Callable[..., Any]
 
     @classmethod
-    def of_messages(cls, wait: requests.Wait) -> "Rows":
+    def of_messages(cls, wait: requests.Wait) -> "SentRows":
         params = () if wait is None else (("wait", wait),)
         return cls(requests.MESSAGES, params, "id", _messages_of, MessageOutcome)
 
     @classmethod
-    def of_subscriptions(cls, replace: bool) -> "Rows":
+    def of_subscriptions(cls, replace: bool) -> "SentRows":
         params = (("replace", "true"),) if replace else ()
         return cls(requests.SUBSCRIPTIONS, params, "subscription_id", _subscriptions_of, SubscriptionOutcome)
 
@@ -209,7 +211,7 @@ def _subscriptions_of(answer: Answer) -> list[SubscriptionOutcome]:
 
 
 async def in_groups(
-    link: Link, source: Source, rows: Rows, patience: Patience, most: int = GROUP_ROWS
+    link: LinkMethods, source: Source, rows: SentRows, patience: Patience, most: int = GROUP_ROWS
 ) -> AsyncGenerator[Any]:
     """Send the caller's rows in groups of at most `most`, and hand on one outcome for each row, in order.
 
@@ -289,7 +291,7 @@ def _within_bytes(lines: Sequence[bytes | str]) -> Iterator[list[bytes | str]]:
     yield group
 
 
-async def _send(link: Link, lines: list[bytes], rows: Rows, patience: Patience) -> list[Any]:
+async def _send(link: LinkMethods, lines: list[bytes], rows: SentRows, patience: Patience) -> list[Any]:
     """Send a group; returns its outcomes. A group that the server refuses as too large (413) is halved."""
     if not lines:
         return []
@@ -307,7 +309,7 @@ async def _send(link: Link, lines: list[bytes], rows: Rows, patience: Patience) 
     return first + await _send(link, lines[half:], rows, patience)
 
 
-async def pages(link: Link, filters: Mapping[str, Any], patience: Patience) -> AsyncGenerator[dict[str, Any]]:
+async def pages(link: LinkMethods, filters: Mapping[str, Any], patience: Patience) -> AsyncGenerator[dict[str, Any]]:
     """Hand on the columns of all active subscriptions, page by page."""
     after: int | None = None
     while True:
@@ -318,7 +320,7 @@ async def pages(link: Link, filters: Mapping[str, Any], patience: Patience) -> A
             return
 
 
-async def all_features(link: Link, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
+async def all_features(link: LinkMethods, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
     """All active subscriptions as one FeatureCollection."""
     features: list[Any] = []
     after: int | None = None
@@ -446,14 +448,14 @@ class Following(NamedTuple):
     on_gap: Callable[[Missed], None] | None
 
 
-async def start(link: Link, state: Followed, following: Following) -> None:
+async def start(link: LinkMethods, state: Followed, following: Following) -> None:
     """Without a position, take that of the stream's head: a failure of the first connection then loses no update."""
     if state.position is None and not following.snapshot:
         facts = await answered(link, requests.facts("/v1/stream"), following.first)
         state.stand(str(facts["complete_through"]))
 
 
-async def follow(link: Link, state: Followed, following: Following) -> AsyncGenerator[Any]:
+async def follow(link: LinkMethods, state: Followed, following: Following) -> AsyncGenerator[Any]:
     """Hand on every event after the position once, in order; reconnect until the caller closes the flow.
 
     Raises

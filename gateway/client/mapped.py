@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.client import requests
 from gateway.client.errors import NotFound
-from gateway.client.flows import Link, Patience, answered
+from gateway.client.flows import LinkMethods, Patience, answered
 
 #: Subscriptions, and messages, that a map draws, and results that are read for it.
 MOST, MOST_RESULTS = 50_000, 1_000
@@ -22,7 +22,7 @@ class Mapped(NamedTuple):
 
 
 async def mapped(
-    link: Link, ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
+    link: LinkMethods, ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
 ) -> Mapped:
     """Subscriptions of these ids or filters, and the messages in their results: a request for each result.
 
@@ -45,7 +45,9 @@ async def mapped(
     return Mapped(rows, messages[:most], left_out)
 
 
-async def _of_ids(link: Link, ids: Sequence[str], most: int, patience: Patience) -> tuple[list[dict[str, Any]], bool]:
+async def _of_ids(
+    link: LinkMethods, ids: Sequence[str], most: int, patience: Patience
+) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions with these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(ids))
@@ -55,7 +57,7 @@ async def _of_ids(link: Link, ids: Sequence[str], most: int, patience: Patience)
 
 
 async def _of_filters(
-    link: Link, filters: Mapping[str, Any], most: int, patience: Patience
+    link: LinkMethods, filters: Mapping[str, Any], most: int, patience: Patience
 ) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions that pass the filters, and whether there are more."""
     rows: list[dict[str, Any]] = []
@@ -67,7 +69,7 @@ async def _of_filters(
             return rows[:most], len(rows) > most
 
 
-async def _result_of(link: Link, row: Mapping[str, Any], patience: Patience) -> list[dict[str, Any]]:
+async def _result_of(link: LinkMethods, row: Mapping[str, Any], patience: Patience) -> list[dict[str, Any]]:
     try:
         found = await answered(link, requests.results(row["subscription_id"]), patience)
     except NotFound:

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.client.answers import Answer, Request
 from gateway.client.errors import NotFound
-from gateway.client.rows import MessageOutcome, Results, Subscription, SubscriptionOutcome
+from gateway.client.rows import ActiveSubscription, MessageOutcome, Results, SubscriptionOutcome
 from gateway.plain_values import plain_value
 from matching.errors import InputError
 
@@ -67,10 +67,10 @@ def replace(
     return Call(request, _decoder(SubscriptionOutcome))
 
 
-def subscription(subscription_id: str) -> Call[Subscription]:
+def subscription(subscription_id: str) -> Call[ActiveSubscription]:
     decoded = _decoder(dict[str, Any])
     request = Request("GET", subscription_path(subscription_id))
-    return Call(request, lambda answer: Subscription(decoded(answer), answer.headers.get("etag", "")))
+    return Call(request, lambda answer: ActiveSubscription(decoded(answer), answer.headers.get("etag", "")))
 
 
 def unsubscribe(subscription_id: str, etag: str | None) -> Call[SubscriptionOutcome]:

@@ -76,7 +76,7 @@ class SubscriptionOutcome(ApiRow, frozen=True):
     value: Any = None
 
 
-class Subscription(NamedTuple):
+class ActiveSubscription(NamedTuple):
     """The columns of an active subscription, and its version."""
 
     columns: dict[str, Any]

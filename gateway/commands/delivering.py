@@ -14,10 +14,10 @@ from typing import Any
 
 from gateway.live.update_listener import MessageText
 from gateway.runs.oracle_replay import boundary_ends
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.serve.released import LookUp
 from gateway.serve.update_parts import Parts
-from gateway.sinks.committed import Committed
+from gateway.sinks.committed import CommittedUpdates
 from gateway.sinks.cursor import Supply
 from gateway.sinks.pump import Positions, Pump
 from gateway.sinks.stream import SinkAway
@@ -103,7 +103,7 @@ class Deliveries:
         self.begin(
             folder,
             stream,
-            lambda: Committed(updates, Parts(updates, ends, look_up)),
+            lambda: CommittedUpdates(updates, Parts(updates, ends, look_up)),
             lambda: ends[-1] + 1 if len(ends) else 0,
         )
 
@@ -132,7 +132,7 @@ class Deliveries:
         InputError
             If the folder is no run's, or damaged.
         """
-        run = Run(folder)
+        run = RunReader(folder)
         ends = boundary_ends(run, run.message_count()).tolist()
         lock = threading.Lock()
 

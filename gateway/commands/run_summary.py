@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.showing import flat_results, result_lists
 from gateway.shell.progress import headline, print_summary
 from gateway.shell.terminal import cell, shortened, table
@@ -30,13 +30,13 @@ def print_ending(out: Any, report: Mapping[str, Any]) -> None:
 
 
 def print_rejected(out: Any, first: Sequence[Mapping[str, Any]]) -> None:
-    """Print refused rows of subscriptions (`spouts.subscriptions.Changes.first_rejected`), a line each."""
+    """Print refused rows of subscriptions (`spouts.subscriptions.SubscriptionChanges.first_rejected`), a line each."""
     for one in first:
         out.print(f"    {cell(in_words(one))}", markup=False, soft_wrap=True)
 
 
 def in_words(rejected: Mapping[str, Any]) -> str:
-    """One of `spouts.subscriptions.Changes.first_rejected` as a line of text."""
+    """One of `spouts.subscriptions.SubscriptionChanges.first_rejected` as a line of text."""
     name = f", {rejected['subscription_id']}" if rejected["subscription_id"] else ""
     return f"{rejected['file']}:{rejected['line']}{name}: {rejected['what']}"
 
@@ -65,7 +65,7 @@ def nothing_usable(report: Mapping[str, Any]) -> str | None:
 
 def _some_results(folder: Any) -> list[list[Any]]:
     """Subscription, words, text and place of a few results of different subscriptions."""
-    payload = result_lists(Run(folder), [], SHOWN)
+    payload = result_lists(RunReader(folder), [], SHOWN)
     firsts = [one | {"results": one["results"][:1]} for one in payload["subscriptions"]]
     return [
         [row["subscription_id"], " ".join(row["words"]), shortened(row["text"]), f"{row['lon']:.2f} {row['lat']:.2f}"]

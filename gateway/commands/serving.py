@@ -17,7 +17,7 @@ from gateway.live.recording import record
 from gateway.serve.access import Access
 from gateway.serve.app import make_app
 from gateway.serve.asking import Asking
-from gateway.serve.demo import RATE_PER_S, Announcer, Demo, folder_of
+from gateway.serve.demo import RATE_PER_S, Announcer, DemoTraffic, folder_of
 from gateway.serve.door import Door
 from gateway.serve.garbage import Garbage
 from gateway.serve.hub import Hub
@@ -30,12 +30,12 @@ from gateway.serve.sourced_rows import into_writer
 from gateway.serve.tiles import Tiles
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
-from gateway.serve.writer import Writer
+from gateway.serve.writer import LogWriter
 from gateway.shell.interrupts import draining
 from gateway.shell.terminal import Terminal, as_json, cell
 from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.figures import figures_of, summary_of
-from gateway.sinks.webhooks.service import Webhooks
+from gateway.sinks.webhooks.service import WebhookService
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sources.feed import Feed
 from gateway.sources.uris import source_of
@@ -60,7 +60,7 @@ class Watch:
     releaser : Releaser
     run : LiveRun
     server : Server
-    hooks : Webhooks
+    hooks : WebhookService
     deliveries : Deliveries
     garbage : Garbage
     on_ready : callable
@@ -79,7 +79,7 @@ class Watch:
         releaser: Releaser,
         run: LiveRun,
         server: Server,
-        hooks: Webhooks,
+        hooks: WebhookService,
         deliveries: Deliveries,
         garbage: Garbage,
         on_ready: Callable[[], None],
@@ -207,7 +207,7 @@ def serve_stream(
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.log.resume(run.saved_delivery()))
         preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if offered.demo else [])))
-        writer = Writer(
+        writer = LogWriter(
             admission, registry, wal, in_flight, own.batch, linger_s, mapping,
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
@@ -219,7 +219,7 @@ def serve_stream(
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer, stream.say))
         asking = Asking(config, admission, registry, wal, mapping)
-        hooks = Webhooks(out, hub.log, registry.last, calling)
+        hooks = WebhookService(out, hub.log, registry.last, calling)
 
         def wake() -> None:
             hooks.wake()
@@ -248,7 +248,7 @@ def serve_stream(
             stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
         stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
 
-        made = Demo(writer, rate, wal.next_seq)
+        made = DemoTraffic(writer, rate, wal.next_seq)
         stack.callback(made.stop)
 
         watch = Watch(

@@ -14,7 +14,7 @@ import typer
 
 from gateway.commands import stream_options as stream
 from gateway.runs.picture import draw_results
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.showing import (
     RESULT_COLUMNS,
     flat_results,
@@ -85,7 +85,7 @@ def show(
         raise ConfigError("--csv and --json exclude each other; drop one")
     if picture is not None and (updates or follow):
         raise ConfigError("--map draws results; leave --updates and --follow out")
-    run, wanted, terminal = Run(run_dir), subscriptions or [], Terminal(json)
+    run, wanted, terminal = RunReader(run_dir), subscriptions or [], Terminal(json)
     say_checkpoint(run.checkpoint)
     if follow and run.checkpoint:
         raise ConfigError(

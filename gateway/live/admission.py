@@ -28,7 +28,7 @@ from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
 
-class Refused(NamedTuple):
+class RefusedLine(NamedTuple):
     """A refused line: reason code, the reason in words, and the column at fault; None if it is the whole line."""
 
     reason: str
@@ -212,7 +212,7 @@ class Admission:
 
     def row(
         self, row: dict[str, Any] | str, name_of: Callable[[str], str] = str, line: bytes = b""
-    ) -> ParsedMessage | Change | Refused:
+    ) -> ParsedMessage | Change | RefusedLine:
         """Check a decoded line and apply its change: what it is, or the refusal.
 
         Parameters
@@ -229,7 +229,7 @@ class Admission:
         Never raises; about 15 us.
         """
         if isinstance(row, str):
-            return Refused(row, explain(row, self.kinds))
+            return RefusedLine(row, explain(row, self.kinds))
         if "subscribe" in row or "unsubscribe" in row:
             return self.change(row, line=line)
         parsed = self.message(row)
@@ -237,9 +237,9 @@ class Admission:
             return parsed
         fault = message_fault(parsed, row, self.space, self.vocabulary.attributes)
         fault = None if fault is None or fault.column is None else fault._replace(column=name_of(fault.column))
-        return Refused(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
+        return RefusedLine(parsed, explain(parsed, self.kinds, str(fault or "")), fault)
 
-    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | Refused:
+    def change(self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b"") -> Change | RefusedLine:
         """Apply a change of subscriptions, `{"subscribe": columns}` or `{"unsubscribe": id}`, or return its refusal.
 
         `checked` and `line` are as `subscribe` takes them.
@@ -247,7 +247,7 @@ class Admission:
         if len(row) > 1:
             other = next(name for name in row if name not in ("subscribe", "unsubscribe") or "subscribe" not in row)
             what = "a line with subscribe or unsubscribe has no other column"
-            return Refused("unknown_column", what, Fault(other, row[other]))
+            return RefusedLine("unknown_column", what, Fault(other, row[other]))
         try:
             if "unsubscribe" in row:
                 return self.unsubscribe(row["unsubscribe"])
@@ -260,9 +260,9 @@ class Admission:
             fault = getattr(error, "fault", None) or subscription_fault(error.reason_code, columns)
             if fault is None:
                 fault = Fault("subscription_id", columns["subscription_id"]) if columns else Fault(name, given)
-            return Refused(error.reason_code, str(error), fault)
+            return RefusedLine(error.reason_code, str(error), fault)
 
-    def logged(self, record: Record, first_seq: int) -> Refused | None:
+    def logged(self, record: Record, first_seq: int) -> RefusedLine | None:
         """Apply the changes and the admitted terms of a record of the log, whose first message has this seq.
 
         Returns the first refusal. The first line of each kind is checked as one that comes: whether the tasks of this
@@ -275,7 +275,7 @@ class Admission:
                 self._put(one)
             else:
                 refused = self.row(decode_object(line), line=line)
-                if isinstance(refused, Refused):
+                if isinstance(refused, RefusedLine):
                     return refused
         self.new_terms.resume(record)
         return None

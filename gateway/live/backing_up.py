@@ -35,7 +35,7 @@ _TRIES = 5
 _OTHERWISE = (CHECKPOINTS, "updates", "updates.list", REPORT)
 
 
-class Copied(NamedTuple):
+class CheckedCopy(NamedTuple):
     """Contents of a copy that was checked.
 
     messages : int    in the log, clock marks among them; 0 of a run over files
@@ -51,7 +51,7 @@ class Copied(NamedTuple):
     size_bytes: int
 
 
-def back_up(folder: Path, to: Path) -> Copied:
+def back_up(folder: Path, to: Path) -> CheckedCopy:
     """Copy a folder, check the copy, and give it its name.
 
     Parameters
@@ -93,7 +93,7 @@ def back_up(folder: Path, to: Path) -> Copied:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _tried(folder: Path, copy: Path) -> Copied:
+def _tried(folder: Path, copy: Path) -> CheckedCopy:
     error: Exception | None = None
     for _ in range(_TRIES):
         shutil.rmtree(copy, ignore_errors=True)
@@ -173,7 +173,7 @@ def _copy_updates(folder: Path, copy: Path) -> None:
         list_path(copy / "updates").write_bytes(b"".join(lines))
 
 
-def check_copy(copy: Path) -> Copied:
+def check_copy(copy: Path) -> CheckedCopy:
     """Check that a folder which no process writes to can be resumed, as one that resumes it reads it.
 
     Raises
@@ -199,7 +199,7 @@ def check_copy(copy: Path) -> Copied:
     if report.get("live") and (copy / LOG).exists():
         messages = _check_log(copy, report)
     size_bytes = sum(path.stat().st_size for path in _below(copy) if path.is_file())
-    return Copied(messages, len(paths), updates, len(listed.keys() - paths.keys()), size_bytes)
+    return CheckedCopy(messages, len(paths), updates, len(listed.keys() - paths.keys()), size_bytes)
 
 
 def _check_log(copy: Path, report: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ import msgspec
 import xxhash
 
 from gateway.live.acknowledged import DURABLE
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission, RefusedLine
 from gateway.live.opening import reopened
 from gateway.shell.terminal import writing_to
 from matching.decoding import cut_deep, decode_object, is_deep
@@ -139,7 +139,7 @@ def _cut(records: Iterable[Record], admission: Admission, log: Path) -> Iterator
     words, first, marks = admission.new_terms.words, 0, 0
     for record in records:
         for line in record.lines:
-            if isinstance(refused := admission.row(decode_object(line), line=line), Refused):
+            if isinstance(refused := admission.row(decode_object(line), line=line), RefusedLine):
                 raise CheckpointError(f"{log}: a change that was accepted is refused now: {refused.what}")
         if record.messages:
             cut = words.cut(record.block.words()) if record.block else None

@@ -7,7 +7,7 @@ The user may name columns (`--text-column` and so on). `ColumnMapping` finds the
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from gateway.live.admission import Refused
+from gateway.live.admission import RefusedLine
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
@@ -64,9 +64,9 @@ class ColumnMapping:
         if self.named.get("text") == "":
             raise ConfigError("text column: must have a name")
         self._sought = [role for role in ROLES if role not in self.named]
-        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | Refused] = {}
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | RefusedLine] = {}
 
-    def rename(self, data: bytes) -> RenamedLine | Refused:
+    def rename(self, data: bytes) -> RenamedLine | RefusedLine:
         """Decode a line, and give its row the column names of a message; a refusal if a column is ambiguous or missing.
 
         Admission refuses bytes that are no JSON object. Never raises.
@@ -78,7 +78,7 @@ class ColumnMapping:
         if not self.named and row.keys() <= _ROLES and _is_read(row.get("time")):
             return RenamedLine(data, row)
         found = self._columns(columns_of_row(row))
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedLine):
             return found
         columns = {role: role for role in MESSAGE_ROLES} | self.named | found
         values = {role: value_at(row, name) if name else None for role, name in columns.items()}
@@ -90,10 +90,10 @@ class ColumnMapping:
         values |= {path: value_at(row, path) for path in self._paths}
         return RenamedLine(data, {role: value for role, value in values.items() if value is not None})
 
-    def columns_of_names(self, names: Collection[str]) -> dict[str, str] | Refused:
+    def columns_of_names(self, names: Collection[str]) -> dict[str, str] | RefusedLine:
         """Role -> column of a row that has values of these names and nothing within objects; "" for none."""
         found = self._columns(FirstColumns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
-        return found if isinstance(found, Refused) else self.named | found
+        return found if isinstance(found, RefusedLine) else self.named | found
 
     def is_lone(self, role: str, names: Collection[str]) -> bool:
         """Whether no other column would be taken for a role if its own had no value."""
@@ -102,12 +102,12 @@ class ColumnMapping:
     def column_of(self, data: bytes, role: str) -> str:
         """The input column of a role in a line that was renamed; the role itself where there is none."""
         row = decode_object(data)
-        found = Refused("", "") if isinstance(row, str) else self._columns(columns_of_row(row))
-        if isinstance(found, Refused) or not isinstance(row, dict) or (not self.named and role in row):
+        found = RefusedLine("", "") if isinstance(row, str) else self._columns(columns_of_row(row))
+        if isinstance(found, RefusedLine) or not isinstance(row, dict) or (not self.named and role in row):
             return role
         return (self.named | found).get(role) or role
 
-    def _columns(self, there: FirstColumns) -> dict[str, str] | Refused:
+    def _columns(self, there: FirstColumns) -> dict[str, str] | RefusedLine:
         """Role -> input column, for the roles that the user has not named; cached by the line's column names."""
         shape = (tuple(there.seen), tuple(there.points))
         found = self._known.get(shape)
@@ -119,11 +119,11 @@ class ColumnMapping:
                 self._known[shape] = found
         return found
 
-    def _find(self, there: FirstColumns) -> dict[str, str] | Refused:
+    def _find(self, there: FirstColumns) -> dict[str, str] | RefusedLine:
         try:
             found = columns_of_roles(there, [role for role in self._sought if role in _NEEDED], "this line")
         except InputError as error:
-            return Refused(error.reason_code, str(error))
+            return RefusedLine(error.reason_code, str(error))
         for role in self._sought:
             if role not in _NEEDED:
                 try:

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
-from gateway.live.admission import Admission, Change, Refused
+from gateway.live.admission import Admission, Change, RefusedLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.reading import MANY, NOT_READ, LineReader, ReadLines
@@ -49,7 +49,7 @@ _AGAIN_S = 0.02
 _QUOTED = 200
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """One line of the input.
 
     number : int      from 1
@@ -95,7 +95,7 @@ class OpenBatch:
     def __len__(self) -> int:
         return len(self.came_s)
 
-    def append(self, line: Line, found: ParsedMessage | Change) -> None:
+    def append(self, line: InputLine, found: ParsedMessage | Change) -> None:
         """Take a line, its columns renamed, and what it was checked to be."""
         if isinstance(found, ParsedMessage):
             self.messages.append(found)
@@ -108,7 +108,7 @@ class OpenBatch:
         self.line = line.number
         self.size_bytes += len(line.data)
 
-    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[Line]) -> None:
+    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[InputLine]) -> None:
         """Take the messages of lines, in their order."""
         columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
         self.messages.extend(*columns, ahead, found.made)
@@ -266,7 +266,7 @@ class Pipe:
         self.close_batch()
         self._keeper.keep_positions()
 
-    def offer(self, line: Line, timeout_s: float) -> bool:
+    def offer(self, line: InputLine, timeout_s: float) -> bool:
         """Put a line into the queue, from another thread; False if the queue is still full after `timeout_s`."""
         try:
             self._lines.put(line, timeout=timeout_s)
@@ -274,13 +274,13 @@ class Pipe:
             return False
         return True
 
-    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
+    def subscribe(self, columns: Mapping[str, Any]) -> RefusedLine | None:
         """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
         data = msgspec.json.encode({"subscribe": columns})
-        found = self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
-        return found if isinstance(found, Refused) else None
+        found = self._admit(InputLine(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+        return found if isinstance(found, RefusedLine) else None
 
-    def take_all(self, lines: Sequence[Line]) -> None:
+    def take_all(self, lines: Sequence[InputLine]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
         found = self._reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
         for first, last, place in found.runs(len(lines)):
@@ -293,11 +293,11 @@ class Pipe:
             self.lines += last - first
             self._take_read(found.part(place, place + last - first), lines[first:last])
 
-    def _take_read(self, found: ReadLines, lines: Sequence[Line]) -> None:
+    def _take_read(self, found: ReadLines, lines: Sequence[InputLine]) -> None:
         """Put messages that the reader is sure of into the open batch."""
         self._open.extend(found, self._admission.ahead_of(found.time_us), lines)
 
-    def take(self, line: Line) -> None:
+    def take(self, line: InputLine) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
         self.lines += 1
         if line.origin is not None:
@@ -306,7 +306,7 @@ class Pipe:
             return
         found = self._admit(line, self._mapping.rename(line.data))
         said: dict[str, Any] = {}
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedLine):
             self.refused[found.reason] += 1
             said = {"reason": found.reason, "what": found.what, **found.named(line.data)}
         elif isinstance(found, ParsedMessage) and found.misfits:
@@ -319,12 +319,12 @@ class Pipe:
             place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
         self._refuse({**place, **said, "row": quoted})
 
-    def _admit(self, line: Line, renamed: RenamedLine | Refused) -> ParsedMessage | Change | Refused:
+    def _admit(self, line: InputLine, renamed: RenamedLine | RefusedLine) -> ParsedMessage | Change | RefusedLine:
         """Check a line, and append it with its new names to the open batch; returns what it is, or its refusal."""
-        if isinstance(renamed, Refused):
+        if isinstance(renamed, RefusedLine):
             return renamed
         found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role), renamed.data)
-        if not isinstance(found, Refused):
+        if not isinstance(found, RefusedLine):
             self._open.append(line._replace(data=renamed.data), found)
         return found
 
@@ -370,16 +370,16 @@ class Pipe:
                 *whole, rest = (rest + chunk).split(b"\n")
                 came_s = time.monotonic()
                 cut = [data[: MAX_LINE_BYTES + 1] for data in whole]
-                lines = [Line(number + place, data, came_s) for place, data in enumerate(cut, 1)]
+                lines = [InputLine(number + place, data, came_s) for place, data in enumerate(cut, 1)]
                 self._lines.put_some(lines)
                 number, rest = number + len(whole), rest[: MAX_LINE_BYTES + 1]
             if rest:
-                self._lines.put(Line(number + 1, rest, time.monotonic()))
+                self._lines.put(InputLine(number + 1, rest, time.monotonic()))
         finally:
             self._lines.put(None)
 
 
-class _Lines(queue.Queue[Line | None]):
+class _Lines(queue.Queue[InputLine | None]):
     """A queue that is full by the number of its lines, or by their bytes."""
 
     def _init(self, maxsize: int) -> None:
@@ -389,11 +389,11 @@ class _Lines(queue.Queue[Line | None]):
     def _qsize(self) -> int:
         return self.maxsize if self._bytes >= READ_AHEAD_BYTES else super()._qsize()
 
-    def _put(self, item: Line | None) -> None:
+    def _put(self, item: InputLine | None) -> None:
         super()._put(item)
         self._bytes += 0 if item is None else len(item.data)
 
-    def put_some(self, lines: Sequence[Line]) -> None:
+    def put_some(self, lines: Sequence[InputLine]) -> None:
         """Put lines, some at a time, each time there is room for one."""
         for first in range(0, len(lines), _SOME):
             with self.not_full:
@@ -403,7 +403,7 @@ class _Lines(queue.Queue[Line | None]):
                     self._put(line)
                 self.not_empty.notify()
 
-    def get_some(self, timeout_s: float, most: int, most_bytes: int) -> list[Line | None]:
+    def get_some(self, timeout_s: float, most: int, most_bytes: int) -> list[InputLine | None]:
         """Lines that are there, up to so many, or bytes but for the last; [] after the timeout, [None] at the end."""
         found: list[Any] = []
         with suppress(queue.Empty):
@@ -419,8 +419,8 @@ class _Lines(queue.Queue[Line | None]):
             self.not_full.notify_all()
         return found
 
-    def _get(self) -> Line | None:
-        item: Line | None = super()._get()
+    def _get(self) -> InputLine | None:
+        item: InputLine | None = super()._get()
         self._bytes -= 0 if item is None else len(item.data)
         return item
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from gateway.live.admission import Refused
+from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ROLES, ColumnMapping
 from matching.attributes import CATEGORY, NUMBER, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
@@ -191,7 +191,7 @@ class LineReader:
     def _learnt(self, names: frozenset[str], nested: bool) -> _Shape | None:
         columns = self._mapping.columns_of_names(names)
         plain = all(name.isprintable() and not set(name) & {'"', "\\", "."} for name in names)
-        if isinstance(columns, Refused) or not plain or len(names) > _COLUMNS or names & (_RARE | _CHANGES):
+        if isinstance(columns, RefusedLine) or not plain or len(names) > _COLUMNS or names & (_RARE | _CHANGES):
             return None
         if nested and not columns.keys() >= set(ROLES):
             return None  # a column that the row itself has not is sought within its objects

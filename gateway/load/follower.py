@@ -11,7 +11,7 @@ import numpy as np
 
 from gateway.client.errors import ClientError
 from gateway.client.rows import Missed, Progress, Update
-from gateway.load.posting import Server, processor_s
+from gateway.load.posting import ServerAddress, processor_s
 from gateway.load.served import ServedWorkload
 from matching.model import CHANGES, Float64, Int8, Int64
 
@@ -59,7 +59,7 @@ def latencies(
     return due_s, received.at_s[ours] - (begin_s + due_s)
 
 
-class Followed(NamedTuple):
+class FollowerAnswer(NamedTuple):
     """Answer of a follower: updates of the run since the last answer; number of other updates; gaps; its error, empty
     if it did not fail; seq up to which all updates were read; share of a processor.
 
@@ -77,10 +77,10 @@ class Followed(NamedTuple):
     through_s: Float64
 
 
-def follow(pipe: Connection, server: Server, load: ServedWorkload, since: str) -> None:
+def follow(pipe: Connection, server: ServerAddress, load: ServedWorkload, since: str) -> None:
     """Follow the updates after a position; the process ends when it reads None from the pipe.
 
-    On `(through, until_s)` from the pipe it sends a `Followed`: once it has read all updates as of messages up to
+    On `(through, until_s)` from the pipe it sends a `FollowerAnswer`: once it has read all updates as of messages up to
     `through`, or at the time `until_s` (monotonic).
     """
     from gateway.client.blocking import Client  # an optional extra
@@ -147,7 +147,7 @@ class _Book:
             self._pipe.send(self._followed(failure))
             self._clear()
 
-    def _followed(self, failure: str) -> Followed:
+    def _followed(self, failure: str) -> FollowerAnswer:
         at_s, *whole, change, score = list(zip(*self._rows, strict=True)) or [()] * len(Received._fields)
         subscription, message, seq, as_of, boundary = (np.array(each, np.int64) for each in whole)
         received = Received(
@@ -156,7 +156,7 @@ class _Book:
         )  # fmt: skip
         share = (processor_s() - self._spent_s) / max(time.monotonic() - self._begun_s, 1e-9)
         through_of, through_s = list(zip(*self._progress, strict=True)) or [()] * 2
-        return Followed(
+        return FollowerAnswer(
             received, self._foreign, self._gaps, failure, self._through, share, np.array(through_of, np.int64),
             np.array(through_s, np.float64),
         )  # fmt: skip

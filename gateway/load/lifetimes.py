@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gateway.load.follower import Followed
-from gateway.load.posting import Part
+from gateway.load.follower import FollowerAnswer
+from gateway.load.posting import PostingShare
 from gateway.load.senders import UNANSWERED, Changed
 from gateway.load.served import copies
 from matching.bulk_oracle import NEVER
@@ -74,7 +74,7 @@ class Lifetimes:
         return known + list(range(self.at.shape[0], len(self._first) + offered))
 
 
-def report_of(changed: Changed, followed: Followed, part: Part, warm_up: float) -> dict[str, Any]:
+def report_of(changed: Changed, followed: FollowerAnswer, part: PostingShare, warm_up: float) -> dict[str, Any]:
     """The changes of a run for its report.
 
     Returns

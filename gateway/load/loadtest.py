@@ -33,7 +33,7 @@ from matching.kinds import KINDS
 from matching.model import Float64, MessageBatch
 from matching.space import EARTH, Space
 from matching.window import Window
-from spouts.generated import GeneratedSource, Recipe
+from spouts.generated import GeneratedSource, MessageRecipe
 from spouts.paced import CHANGING, GeneratedSubscriptions, PacedSpout
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Cadence
@@ -316,7 +316,7 @@ def _parts(
 ) -> "tuple[PacedSpout, GeneratedSubscriptions, DecayParameters]":
     """The spouts of messages and subscriptions, and the decay; the clock spout records batch ends for a check."""
     changes = pace.changes_per_s / pace.rate
-    space, span, recipe = Space(*EARTH), Window.parse(window), Recipe(seed=seed, numbered=filters > 0)
+    space, span, recipe = Space(*EARTH), Window.parse(window), MessageRecipe(seed=seed, numbered=filters > 0)
     columns = sorted({column for name, count in counts.items() if count for column in kinds.named(name).columns})
     seen = pace.watched()
     return (

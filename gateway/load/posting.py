@@ -22,7 +22,7 @@ _TICK_S, _ANSWER_S = 0.001, 60.0
 _MOST_AT_ONCE, _AHEAD = 1_000, 3
 
 
-class Server(NamedTuple):
+class ServerAddress(NamedTuple):
     """URL of a server, and the API key if it needs one."""
 
     url: str
@@ -38,7 +38,7 @@ class Server(NamedTuple):
         return urlsplit(self.url).path.rstrip("/") + path
 
 
-class Part(NamedTuple):
+class PostingShare(NamedTuple):
     """The share of one process: of the numbers `first` to `end` every `step`-th from the `offset`-th on.
 
     All processes together send `rate` a second; number `first` is due at `begin_s` (monotonic).
@@ -109,7 +109,7 @@ class Ahead:
             self._pieces.put([])
 
 
-def post(server: Server, path: str, lines: Ahead, part: Part, take: Callable[[bytes], None]) -> Posted:
+def post(server: ServerAddress, path: str, lines: Ahead, part: PostingShare, take: Callable[[bytes], None]) -> Posted:
     """Send the lines of a part, one for each of its numbers, as one request; `take` gets each line of the answer.
 
     `take` is called in a thread that has ended when this returns.
@@ -149,7 +149,7 @@ class Sending:
     blocked_s : float               seconds that the socket accepted no data
     """
 
-    def __init__(self, part: Part):
+    def __init__(self, part: PostingShare):
         self._part = part
         self.behind_s = self.furthest_s = self.blocked_s = 0.0
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from gateway.client.blocking import Client
 from gateway.load.check import Sent, recount
-from gateway.load.follower import Followed, Received, follow, latencies
+from gateway.load.follower import FollowerAnswer, Received, follow, latencies
 from gateway.load.lifetimes import LATE_S, Lifetimes, report_of, shortcomings
 from gateway.load.loadtest import TIMELINE_ROWS
-from gateway.load.posting import Part, Server
+from gateway.load.posting import PostingShare, ServerAddress
 from gateway.load.ramp import ramp_test
 from gateway.load.senders import SHORT_OF_PROCESSOR, Changed, Published, change, publish
 from gateway.load.served import ServedWorkload, subscription_rows
@@ -105,7 +105,7 @@ class ServedLoad:
         say: Callable[[str], Any] = lambda line: None,
         changes: float = 0.0,
     ):
-        self._server = Server(url, key)
+        self._server = ServerAddress(url, key)
         self._client = Client(url, key=key)
         self.generators = generators
         self.counts = dict(SUBSCRIPTIONS if counts is None else counts)
@@ -198,7 +198,7 @@ class ServedLoad:
         if count <= warming:
             raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
         self._next += count
-        part = Part(first, first + count, 0, 1, rate, 0.0)
+        part = PostingShare(first, first + count, 0, 1, rate, 0.0)
         begin_s, published, changing = self._publish(part, round(self.changes * (seconds + warm_up)))
         seq = np.concatenate([one.seq for one in published])
         number = np.concatenate([one.number for one in published])
@@ -239,11 +239,13 @@ class ServedLoad:
             "topology": _components(self._client.topology()),
         }  # fmt: skip
 
-    def _publish(self, whole: Part, changes: int) -> tuple[float, list[Published], tuple[Changed, Part] | None]:
+    def _publish(
+        self, whole: PostingShare, changes: int
+    ) -> tuple[float, list[Published], tuple[Changed, PostingShare] | None]:
         """Publish the messages of a part, and make so many changes meanwhile; when it began, and what came of it."""
         step = len(self._generators)
         parts = [(pipe, whole._replace(offset=at, step=step)) for at, pipe in enumerate(self._generators)]
-        change = Part(self._next_change, self._next_change + changes, 0, 1, self.changes, 0.0)
+        change = PostingShare(self._next_change, self._next_change + changes, 0, 1, self.changes, 0.0)
         changer = self._changer if changes else None
         if changer is not None:
             self._next_change = change.end
@@ -263,12 +265,14 @@ class ServedLoad:
             return begin_s, published, None
         return begin_s, published, (_answer(changer, allowed_s, "the changer"), change._replace(begin_s=begin_s))
 
-    def _changed(self, changed: Changed, part: Part, followed: Followed, warm_up: float) -> dict[str, Any]:
+    def _changed(
+        self, changed: Changed, part: PostingShare, followed: FollowerAnswer, warm_up: float
+    ) -> dict[str, Any]:
         assert self._lifetimes is not None
         self._lifetimes.add(changed)
         return report_of(changed, followed, part, warm_up)
 
-    def _await_updates(self, through: int) -> Followed:
+    def _await_updates(self, through: int) -> FollowerAnswer:
         self._follower.send((through, time.monotonic() + _DRAIN_S))
         return _answer(self._follower, _DRAIN_S + _ANSWER_S, "the follower")
 
@@ -281,7 +285,12 @@ class ServedLoad:
 
 
 def _pace(
-    published: Sequence[Published], begin_s: float, rate: float, count: int, followed: Followed, failures: list[str]
+    published: Sequence[Published],
+    begin_s: float,
+    rate: float,
+    count: int,
+    followed: FollowerAnswer,
+    failures: list[str],
 ) -> dict[str, Any]:
     """Figures of how the schedule was kept, and which side delayed it, JSON-ready."""
     rows = [

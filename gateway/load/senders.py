@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gateway.client.rows import MessageOutcome, SubscriptionOutcome
-from gateway.load.posting import Ahead, Part, Posted, Server, post
+from gateway.load.posting import Ahead, Posted, PostingShare, ServerAddress, post
 from gateway.load.served import ServedWorkload, copies, message_lines, subscription_rows
 from matching.model import Float64, Int64
 
@@ -61,22 +61,22 @@ class _Outcomes(Protocol):
     def result(self, posted: Posted) -> Any: ...
 
 
-def publish(pipe: Connection, server: Server, load: ServedWorkload) -> None:
-    """Publish each `Part` that comes through the pipe, and answer with `Published`; None ends it."""
+def publish(pipe: Connection, server: ServerAddress, load: ServedWorkload) -> None:
+    """Publish each `PostingShare` that comes through the pipe, and answer with `Published`; None ends it."""
     _send(pipe, server, "/v1/messages", lambda part: _message_pieces(load, part), _MessageOutcomes)
 
 
-def change(pipe: Connection, server: Server, load: ServedWorkload) -> None:
-    """Send the changes of each `Part` that comes through the pipe, and answer with `Changed`; None ends it."""
+def change(pipe: Connection, server: ServerAddress, load: ServedWorkload) -> None:
+    """Send the changes of each `PostingShare` that comes through the pipe, and answer with `Changed`; None ends it."""
     _send(pipe, server, "/v1/subscriptions", _ChangeLines(load).pieces, _ChangeOutcomes)
 
 
 def _send(
     pipe: Connection,
-    server: Server,
+    server: ServerAddress,
     path: str,
-    pieces: Callable[[Part], Iterator[list[bytes]]],
-    outcomes_of: Callable[[Part], _Outcomes],
+    pieces: Callable[[PostingShare], Iterator[list[bytes]]],
+    outcomes_of: Callable[[PostingShare], _Outcomes],
 ) -> None:
     while (part := pipe.recv()) is not None:
         lines = Ahead(pieces(part))
@@ -86,7 +86,7 @@ def _send(
         pipe.send(outcomes.result(post(server, path, lines, part, outcomes.take)))
 
 
-def _message_pieces(load: ServedWorkload, part: Part) -> Iterator[list[bytes]]:
+def _message_pieces(load: ServedWorkload, part: PostingShare) -> Iterator[list[bytes]]:
     """The lines of a part, some at a time."""
     mine = np.array(part.numbers, np.int64)
     for messages, numbers in load.pieces(part.first):
@@ -101,7 +101,7 @@ def _message_pieces(load: ServedWorkload, part: Part) -> Iterator[list[bytes]]:
 class _MessageOutcomes:
     """Outcomes of messages as they come: seq by line, -1 for one that was not accepted; others counted by reason."""
 
-    def __init__(self, part: Part):
+    def __init__(self, part: PostingShare):
         self._part = part
         self._decoder = msgspec.json.Decoder(MessageOutcome)
         self._seqs: list[int] = []
@@ -129,7 +129,7 @@ class _ChangeLines:
         self._table = made.make()
         self._filters = made.filters_of(self._table) if load.filters else None
 
-    def pieces(self, part: Part) -> Iterator[list[bytes]]:
+    def pieces(self, part: PostingShare) -> Iterator[list[bytes]]:
         """The lines of a part, some at a time."""
         for first in range(part.first, part.end, _PIECE):
             yield self._piece(np.arange(first, min(first + _PIECE, part.end)))
@@ -149,7 +149,7 @@ class _ChangeLines:
 class _ChangeOutcomes:
     """Outcomes of changes as they come, the rows of `Changed`."""
 
-    def __init__(self, part: Part):
+    def __init__(self, part: PostingShare):
         self._first, count = part.first, len(part.numbers)
         self._decoder = msgspec.json.Decoder(SubscriptionOutcome)
         self._next = 0

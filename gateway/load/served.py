@@ -16,7 +16,7 @@ from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.text import LATE_DOCUMENT_FREQUENCY, inverse_document_frequency, unit_weights
 from matching.window import Window
-from spouts.generated import GeneratedSource, Recipe, numbers_of
+from spouts.generated import GeneratedSource, MessageRecipe, numbers_of
 from spouts.generated_filters import FilterRows
 from spouts.paced import GeneratedSubscriptions
 
@@ -54,8 +54,8 @@ class ServedWorkload(NamedTuple):
         return self.space.west, self.space.south, self.space.east, self.space.north
 
     @property
-    def recipe(self) -> Recipe:
-        return Recipe(seed=self.seed, vocabulary=WORDS, mean_terms=_MEAN_WORDS, numbered=self.number is not None)
+    def recipe(self) -> MessageRecipe:
+        return MessageRecipe(seed=self.seed, vocabulary=WORDS, mean_terms=_MEAN_WORDS, numbered=self.number is not None)
 
     def word(self, term: int) -> str:
         """The word of a term. Words sort as the terms do, the other way round: later words get lower ids."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from bolts.delivery import DeliveryBolt
 from bolts.names import Digest
-from bolts.sinks import CountSink, Sink
+from bolts.sinks import CountSink, UpdateSink
 from gateway.load.pace import Pace
 from matching.errors import ConfigError, InputError
 from matching.half_life import DecayParameters
@@ -31,11 +31,11 @@ from matching.kinds import KINDS
 from matching.model import Names, SubscriptionTable
 from matching.space import Space
 from matching.window import Window
-from spouts.generated import Recipe
+from spouts.generated import MessageRecipe
 from spouts.manifest import read_manifest
 from spouts.paced import PacedSpout
 from spouts.parquet import ParquetSource
-from spouts.subscriptions import Changes, SubscriptionSpout, load_changes, load_vocabulary
+from spouts.subscriptions import SubscriptionChanges, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
 from topology.core.api.component import Piece, Saved
 from topology.core.api.plan import Plan
@@ -66,7 +66,7 @@ class PacedFile(PacedSpout):
     def __init__(
         self, directory: str, window: Window, space: Space, kind_columns: tuple[str, ...], **schedule: Any
     ):  # fmt: skip
-        super().__init__(Recipe(), window, space, kind_columns=kind_columns, **schedule)
+        super().__init__(MessageRecipe(), window, space, kind_columns=kind_columns, **schedule)
         self.directory = directory
         self._resumed_at = 0
 
@@ -91,9 +91,9 @@ class LoadedSubscriptions(SubscriptionSpout):
     """
 
     #: Of this process: files with their times, and what was loaded.
-    _loaded: "dict[tuple[tuple[str, int], ...], Changes]" = {}  # noqa: RUF012 - shared on purpose
+    _loaded: "dict[tuple[tuple[str, int], ...], SubscriptionChanges]" = {}  # noqa: RUF012 - shared on purpose
 
-    def _load(self) -> Changes:
+    def _load(self) -> SubscriptionChanges:
         key = tuple((path, os.stat(path).st_mtime_ns) for path in self.paths)
         if key not in self._loaded:
             assert self.vocabulary is not None
@@ -108,7 +108,7 @@ class Subscribed(NamedTuple):
 
     kinds: Kinds
     wanted: Mapping[int, int]
-    loaded: Changes
+    loaded: SubscriptionChanges
 
     def make(self) -> SubscriptionTable:
         """All subscriptions; numbers are rows."""
@@ -130,7 +130,7 @@ class FillingFile(PacedFile):
 class FillingDelivery(DeliveryBolt):
     """A delivery bolt for the history: keeps all names, writes no file, and saves no figures."""
 
-    def _make_sink(self) -> Sink:
+    def _make_sink(self) -> UpdateSink:
         return CountSink()
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:

@@ -19,14 +19,14 @@ from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, relevant_rows
-from gateway.runs.reader import Run, Subscriber, active_at, decay_model
+from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
 from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive_filters import Instruction
-from matching.naive_rows import Extras, Message, messages_of, subscriptions_of
+from matching.naive_filters import NaiveInstruction
+from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Window, stream_time
@@ -45,8 +45,8 @@ RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
     "ahead": "the message is dated too long after the start of the run, or after it came (stream.max_ahead), so it "
     "matches nothing",
-    "message_aside": "a component has raised on the message, which was set aside",
-    "subscription_aside": "a component has raised on the subscription, which was set aside",
+    "message_aside": "a component has raised on the message, which is in quarantine",
+    "subscription_aside": "a component has raised on the subscription, which is in quarantine",
 }
 
 
@@ -81,11 +81,11 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
     -----
     Reads the stream once: a second for a million messages, and 10 us for each message that shares a keyword.
     """
-    run = Run(folder, kinds)
+    run = RunReader(folder, kinds)
     return explain_in(run, subscription_id, message_id, last_boundary(run))
 
 
-def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -> dict[str, Any]:
+def explain_in(run: RunReader, subscription_id: str, message_id: str, last_seq: int) -> dict[str, Any]:
     """As `explain`, of a run that is open and as of any of its boundaries: its last seq."""
     owner = active_at(run.known([subscription_id])[subscription_id], last_seq)
     seq = find_message(run.etl, message_id)
@@ -95,14 +95,14 @@ def explain_in(run: Run, subscription_id: str, message_id: str, last_seq: int) -
     def aside(row: Row) -> str:
         return _quarantine_reason(run, number, seq, row)
 
-    stream = Stream(run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    stream = ExplainedStream(run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
     batches = _batches_of(run, run.kinds[int(table.kind[0])])
     answer = explained(stream, batches, table, owner, seq, last_seq, end=None if end >= NEVER else end)
     answer["updates"] = _updates_of_pair(run, subscription_id, seq)
     return answer | ({"checkpoint": run.checkpoint} if run.checkpoint else {})
 
 
-class Stream(NamedTuple):
+class ExplainedStream(NamedTuple):
     """A stream that is asked about: of a folder, of a server, or of an engine in this process.
 
     vocabulary, kinds, window, space
@@ -121,7 +121,7 @@ class Stream(NamedTuple):
 
 
 def explained(
-    stream: Stream,
+    stream: ExplainedStream,
     batches: Iterable[Rows],
     table: SubscriptionTable,
     owner: Subscriber,
@@ -135,7 +135,7 @@ def explained(
 
     Parameters
     ----------
-    stream : Stream
+    stream : ExplainedStream
     batches : iterable of Rows
         The messages that may matter, in the order of seq, and the one in question before or behind them.
     table : SubscriptionTable
@@ -190,12 +190,12 @@ def explained(
     return answer_of(verdict, scene, kind, stream.vocabulary, owner, seq, texts)
 
 
-def _oracle_messages(messages: MessageBatch) -> Iterator[Message]:
+def _oracle_messages(messages: MessageBatch) -> Iterator[NaiveMessage]:
     times, counts = messages.event_time_us.tolist(), messages.counts.tolist()
     return messages_of(messages, Extras(times or None, counts or None))
 
 
-def _batches_of(run: Run, kind: Kind) -> Iterator[Rows]:
+def _batches_of(run: RunReader, kind: Kind) -> Iterator[Rows]:
     """The messages of a run, without those that were set aside."""
     columns = {*run.columns, *kind.columns}
     given = {"objects": kind.needs_ended, "kind_columns": columns, "latest_us": run.latest_us}
@@ -279,7 +279,7 @@ def find_message(etl: Path, message_id: str) -> int:
     )
 
 
-def last_boundary(run: Run) -> int:
+def last_boundary(run: RunReader) -> int:
     """The last boundary whose updates are all published."""
     ends = boundary_ends(run, run.message_count())
     if "digest" in run.report or run.checkpoint:
@@ -290,7 +290,7 @@ def last_boundary(run: Run) -> int:
     return int(before[-1])
 
 
-def number_as_of(run: Run, subscription_id: str, last_seq: int) -> int:
+def number_as_of(run: RunReader, subscription_id: str, last_seq: int) -> int:
     """The number of the last subscription of an id that had begun as of a seq; of the first one if none had."""
     numbers = [number for number, name in enumerate(run.changes.names.strings()) if name == subscription_id]
     if not numbers:
@@ -299,7 +299,7 @@ def number_as_of(run: Run, subscription_id: str, last_seq: int) -> int:
     return begun[-1] if begun else numbers[0]
 
 
-def _quarantine_reason(run: Run, number: int, seq: int, row: Row) -> str:
+def _quarantine_reason(run: RunReader, number: int, seq: int, row: Row) -> str:
     """Why subscription or message was left out of the run; "" if neither was."""
     if any(first <= number <= last for first, last in run.quarantine.subscriptions):
         return "subscription_aside"
@@ -313,7 +313,7 @@ def _quarantine_reason(run: Run, number: int, seq: int, row: Row) -> str:
     return ""
 
 
-def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str, Any]]:
+def _updates_of_pair(run: RunReader, subscription_id: str, seq: int) -> list[dict[str, Any]]:
     updates = run.updates(subscription_id)
     rows = updates.filter(pc.equal(updates["seq"], seq)).to_pylist()
     return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
@@ -322,7 +322,7 @@ def _updates_of_pair(run: Run, subscription_id: str, seq: int) -> list[dict[str,
 # ------------------------------------------------------------------------------------------------------ in words
 
 
-def _why_not(answer: Mapping[str, Any], failed: Instruction, vocabulary: Vocabulary) -> str:
+def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
     """For the failed instruction of a filter: what the message has, and what the filter wants."""
     message, conditions = answer["message"], answer["subscription"]["conditions"]
     if failed.name == "circle":

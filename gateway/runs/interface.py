@@ -9,9 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.runs import reader
 from gateway.runs.explaining import explain
-from gateway.runs.reader import Subscriber, active_at, subscriber
+from gateway.runs.reader import RunReader, Subscriber, active_at, subscriber
 from gateway.shell.settings import OWNED, SECTIONS, read_settings, refuse_unknown_settings
 from gateway.shell.suggesting import refuse_unknown
 from matching.extras import require, require_lonboard
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 _MOST = 50_000
 
 
-class Run(reader.Run):
-    """A run folder, in any state; see `gateway.runs.reader.Run` for parameters, attributes and errors."""
+class Run(RunReader):
+    """A run folder, in any state; see `gateway.runs.reader.RunReader` for parameters, attributes and errors."""
 
     def explain(self, subscription_id: str, message_id: str) -> dict[str, Any]:
         """Why a message is in a subscription's result, or is not: see `gateway.runs.explaining.explain`."""

@@ -26,15 +26,15 @@ from matching.naive import (
     skyline_scores,
     topk_score,
 )
-from matching.naive_filters import Instruction
-from matching.naive_rows import DecayModel, Message, Subscription
+from matching.naive_filters import NaiveInstruction
+from matching.naive_rows import DecayModel, NaiveMessage, NaiveSubscription
 from matching.window import NO_FLOOR
 
 
 class Scene(NamedTuple):
     """The input of a verdict about one subscription, as of a boundary.
 
-    messages : sequence of Message    ascending seq; all that share a keyword and may matter, perhaps others
+    messages : sequence of NaiveMessage    ascending seq; all that share a keyword and may matter, perhaps others
     last_seq, floor : int             the boundary
     end : int or None                 the seq before which the subscription ended
     ends : mapping                    seq of a message whose object has ended -> seq that ended it
@@ -42,7 +42,7 @@ class Scene(NamedTuple):
     decay : DecayModel or None        needed for scores that fade
     """
 
-    messages: Sequence[Message]
+    messages: Sequence[NaiveMessage]
     last_seq: int
     floor: int
     end: int | None
@@ -73,7 +73,7 @@ class Verdict:
     rank : int or None     among all eligible messages
     threshold : float      score of the k-th of them, None while there are fewer
     rivals : list          messages that rank before it, best first; of a skyline: that dominate it
-    failed : Instruction or None    the first part of the filter that the message does not satisfy
+    failed : NaiveInstruction or None    the first part of the filter that the message does not satisfy
     """
 
     in_result: bool = False
@@ -87,7 +87,7 @@ class Verdict:
     rank: int | None = None
     threshold: float | None = None
     rivals: list[Rival] = field(default_factory=list)
-    failed: Instruction | None = None
+    failed: NaiveInstruction | None = None
 
 
 class Lives:
@@ -122,7 +122,7 @@ REASONS = {
     "not_reached": "the run has not come to the message",
     "not_registered": "the run has not come to where the subscription begins",
     "no_common_word": "the message has none of the keywords",
-    "not_visible": "the message is a deletion, the mark of a clock, or was set aside: it meets nobody",
+    "not_visible": "the message is a deletion, a clock mark, set aside, or in quarantine: it meets nobody",
     "missing_keyword": "the message lacks a keyword, and all are needed",
     "outside_region": "the message lies outside the region",
     "outside_circle": "the message lies outside the circle",
@@ -141,7 +141,7 @@ REASONS = {
 }
 
 
-def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict:
+def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) -> Verdict:
     """Whether a message is in a result as of a boundary, and why.
 
     Raises
@@ -173,17 +173,17 @@ def judge(scene: Scene, subscription: Subscription, message: Message) -> Verdict
     return verdict
 
 
-def _needs_all(subscription: Subscription) -> bool:
+def _needs_all(subscription: NaiveSubscription) -> bool:
     return subscription.kind == BOOLEAN and subscription.match != ANY_KEYWORD
 
 
-def _why_not_met(subscription: Subscription) -> str:
+def _why_not_met(subscription: NaiveSubscription) -> str:
     if subscription.wordless:
         return "not_visible"
     return "missing_keyword" if _needs_all(subscription) else "no_common_word"
 
 
-def _boolean(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+def _boolean(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> str:
     if verdict.missing and _needs_all(subscription):
         return "missing_keyword"
     if not verdict.met:
@@ -198,8 +198,8 @@ def _boolean(scene: Scene, subscription: Subscription, message: Message, verdict
     return "matched"
 
 
-def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
-    def score(each: Message) -> float:
+def _topk(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> str:
+    def score(each: NaiveMessage) -> float:
         return topk_score(subscription, each, scene.max_distance)
 
     if verdict.met:
@@ -214,12 +214,12 @@ def _topk(scene: Scene, subscription: Subscription, message: Message, verdict: V
     return found or _not_alive(message)
 
 
-def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+def _decay(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> str:
     model = scene.decay
     if model is None:
         raise ConfigError("scores fade, but run.json has no 'fading'")
 
-    def score(each: Message) -> float:
+    def score(each: NaiveMessage) -> float:
         return decay_key(subscription, each, scene.max_distance, model)
 
     timed = message.event_time_us != NO_FLOOR
@@ -246,7 +246,7 @@ def _decay(scene: Scene, subscription: Subscription, message: Message, verdict: 
     )
 
 
-def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+def _knn(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> str:
     if verdict.met:
         verdict.score = verdict.parts[_distance_name(subscription)] = distance(subscription, message)
     if _has_ended(scene):
@@ -261,7 +261,7 @@ def _knn(scene: Scene, subscription: Subscription, message: Message, verdict: Ve
     )
 
 
-def _skyline(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> str:
+def _skyline(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> str:
     own = skyline_scores(subscription, message)
     if own is None:
         return "outside_region"
@@ -292,7 +292,7 @@ _FILTER_REASONS = {
     "at least": "too_few_keywords",
 }
 
-_JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
+_JUDGES: dict[int, Callable[[Scene, NaiveSubscription, NaiveMessage, Verdict], str]] = {
     BOOLEAN: _boolean,
     TOPK: _topk,
     DECAY: _decay,
@@ -301,7 +301,7 @@ _JUDGES: dict[int, Callable[[Scene, Subscription, Message, Verdict], str]] = {
 }
 
 
-def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict: Verdict) -> None:
+def _spatial(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, verdict: Verdict) -> None:
     far = distance(subscription, message)
     verdict.parts |= {
         _distance_name(subscription): far,
@@ -309,11 +309,11 @@ def _spatial(scene: Scene, subscription: Subscription, message: Message, verdict
     }
 
 
-def _distance_name(subscription: Subscription) -> str:
+def _distance_name(subscription: NaiveSubscription) -> str:
     return "distance" if subscription.vector is None else "distance_m"
 
 
-def _not_alive(message: Message) -> str:
+def _not_alive(message: NaiveMessage) -> str:
     return "no_time" if message.life == NO_FLOOR else "out_of_window"
 
 
@@ -323,10 +323,10 @@ def _has_ended(scene: Scene) -> bool:
 
 def _since_registration(
     scene: Scene,
-    subscription: Subscription,
-    message: Message,
+    subscription: NaiveSubscription,
+    message: NaiveMessage,
     verdict: Verdict,
-    score: Callable[[Message], float],
+    score: Callable[[NaiveMessage], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
     eligible = [each for each in scene.messages if each.seq >= subscription.at]
@@ -334,11 +334,11 @@ def _since_registration(
 
 
 def _among(
-    eligible: Sequence[Message],
-    subscription: Subscription,
-    message: Message,
+    eligible: Sequence[NaiveMessage],
+    subscription: NaiveSubscription,
+    message: NaiveMessage,
     verdict: Verdict,
-    score: Callable[[Message], float],
+    score: Callable[[NaiveMessage], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
     """`in_result` or `rivals` by the rank of a message among the eligible; "" if it is not eligible."""

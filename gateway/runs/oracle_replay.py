@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gateway.runs.match_rules import Lives
 from gateway.runs.oracles import BulkRun, PlainRun
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from matching.bulk_oracle import NEVER
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
@@ -27,7 +27,7 @@ from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import read_columns, read_messages
 from spouts.quarantine import without_terms
-from spouts.subscriptions import Changes
+from spouts.subscriptions import SubscriptionChanges
 from topology.folder import REPORT
 
 #: Messages of a batch at most, where only time ends it.
@@ -68,7 +68,7 @@ class Truth(NamedTuple):
 # -------------------------------------------------------------------------------------------------- what was run
 
 
-def boundary_ends(run: Run, messages: int) -> Int64:
+def boundary_ends(run: RunReader, messages: int) -> Int64:
     """Last seq of each boundary of a stream of `messages` messages: by size, by stream time, or as the run logged them.
 
     Raises InputError if `run.json` does not say.
@@ -110,7 +110,7 @@ def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: 
     return np.array([*ends, messages - 1] if messages else [], np.int64)
 
 
-def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
+def choose(changes: SubscriptionChanges, sample: int | None, seed: int) -> Sample:
     """Draw `sample` external ids of each kind (None: all), and find all their subscription numbers."""
     names = pa.array(changes.names.strings(), pa.string()).dictionary_encode()
     all_ids, code = names.dictionary, names.indices.to_numpy().astype(np.int64)
@@ -129,7 +129,7 @@ def choose(changes: Changes, sample: int | None, seed: int) -> Sample:
 # ------------------------------------------------------------------------------------------------ what must be
 
 
-def replay_oracle(run: Run, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
+def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
     """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
 
     O(eligible pairs of the sample).
@@ -189,7 +189,9 @@ def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
     return alive_to
 
 
-def _boundaries(run: Run, names: list[pa.Array], columns: Collection[str]) -> Iterator[tuple[Boundary, MessageBatch]]:
+def _boundaries(
+    run: RunReader, names: list[pa.Array], columns: Collection[str]
+) -> Iterator[tuple[Boundary, MessageBatch]]:
     """The batches of the run, cut here; appends message ids to `names`."""
     ends = boundary_ends(run, run.message_count())
     number, first, clock = 0, 0, NO_FLOOR

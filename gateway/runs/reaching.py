@@ -19,7 +19,7 @@ from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.naive_rows import Extras, Subscription, messages_of, subscriptions_of
+from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, RawMessage, message_row
@@ -60,7 +60,7 @@ def reach(
     dict
         `words` of the message, those that are `unknown`, `reached` (each with `subscription_id`, `kind`, `words`,
         `score`, `parts`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason), and
-        `first_rejected` (`spouts.subscriptions.Changes`).
+        `first_rejected` (`spouts.subscriptions.SubscriptionChanges`).
 
     Raises
     ------
@@ -106,7 +106,7 @@ def reached_by(
     space: Space,
     window: Window,
     fading: DecayParameters,
-    candidates: Iterable[tuple[Mapping[str, Any], Subscription]],
+    candidates: Iterable[tuple[Mapping[str, Any], NaiveSubscription]],
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Which of some subscriptions a message would reach if it came now and they were active.
 

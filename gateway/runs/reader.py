@@ -37,7 +37,7 @@ from matching.window import Window
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest, world_of
 from spouts.quarantine import Quarantine
-from spouts.subscriptions import Changes, load_changes, load_vocabulary
+from spouts.subscriptions import SubscriptionChanges, load_changes, load_vocabulary
 from topology.core.checkpoint.fence import fetch_committed
 from topology.core.checkpoint.storage import parts_list
 from topology.core.places import is_remote, place
@@ -115,7 +115,7 @@ class Subscriber(NamedTuple):
         return None if self.lon is None or self.lat is None else distance_km(self.lon, self.lat, lon, lat)
 
 
-class Run:
+class RunReader:
     """A run folder, in any state; of a live stream that has not ended, as of its last checkpoint.
 
     Parameters
@@ -332,7 +332,7 @@ class Run:
         return load_vocabulary(self.etl)
 
     @cached_property
-    def changes(self) -> Changes:
+    def changes(self) -> SubscriptionChanges:
         """The subscriptions as the run numbered them."""
         return load_changes(self.files, self.vocabulary, self.space, kinds=self.kinds, quarantine=self.quarantine)
 

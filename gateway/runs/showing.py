@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from gateway.runs.distance import kilometres
-from gateway.runs.reader import Run, Subscriber
+from gateway.runs.reader import RunReader, Subscriber
 from gateway.shell.listing import cells, fitted, listing
 from gateway.shell.terminal import cell, flushed, plain, shown
 from matching.model import Int64
@@ -49,19 +49,19 @@ UPDATE_COLUMNS = ("as_of", "subscription_id", "message_id", "seq", "change", "sc
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def result_lists(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+def result_lists(run: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
     """`result_stream` in memory, for a few subscriptions."""
     payload = result_stream(run, wanted, limit)
     subscriptions = [one | {"results": list(one["results"])} for one in payload["subscriptions"]]
     return payload | {"subscriptions": subscriptions}
 
 
-def result_stream(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]:
+def result_stream(run: RunReader, wanted: Sequence[str], limit: int) -> dict[str, Any]:
     """Results of subscriptions, and counts of their updates.
 
     Parameters
     ----------
-    run : Run
+    run : RunReader
     wanted : sequence of str
         Subscription ids; none: up to `limit` of those with results, evenly spaced.
     limit : int
@@ -99,7 +99,7 @@ def result_stream(run: Run, wanted: Sequence[str], limit: int) -> dict[str, Any]
     }
 
 
-def _holders(run: Run, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
+def _holders(run: RunReader, chosen: Sequence[str], counts: pa.Table, limit: int) -> Iterator[dict[str, Any]]:
     """The chosen subscriptions with their results, in this order."""
     for group in _groups(chosen, counts):
         known = run.known(group)
@@ -148,7 +148,7 @@ def _rows_of_each(results: pa.Table, group: Sequence[str]) -> list[Int64]:
 
 
 def update_stream(
-    run: Run, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
+    run: RunReader, wanted: Sequence[str], limit: int = 0, parts: Sequence[Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Joined updates in the order of the files: the last `limit` of them, 0 for all.
 
@@ -191,9 +191,9 @@ def _first_rows_apart(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _joined(
-    run: Run, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
+    run: RunReader, table: pa.Table, known: Mapping[str, Sequence[Subscriber]]
 ) -> Iterator[tuple[dict[str, Any], Subscriber]]:
-    """`Run.join` in pieces; yields each row and its subscription."""
+    """`RunReader.join` in pieces; yields each row and its subscription."""
     begin, size = 0, JOINED_FIRST
     while begin < len(table):
         for row in run.join(table.slice(begin, size).to_pylist(), known):
@@ -205,7 +205,7 @@ def _joined(
 # -------------------------------------------------------------------------------------------------- for people
 
 
-def result_lines(payload: Mapping[str, Any], run: Run, width: int) -> Iterator[str]:
+def result_lines(payload: Mapping[str, Any], run: RunReader, width: int) -> Iterator[str]:
     """`result_stream` as lines: a heading and results for each subscription, then a legend of scores."""
     counts = cell({change: f"{count:,}" for change, count in payload["updates"].items()}) or "nothing yet"
     yield from wrap(f"{cell(payload['run'])}: {payload['state']}; updates: {counts}", width, subsequent_indent="    ")
@@ -230,7 +230,7 @@ def result_lines(payload: Mapping[str, Any], run: Run, width: int) -> Iterator[s
         yield f"{payload['holding']:,} subscriptions have results; name some, or give --limit 0 for all"
 
 
-def update_lines(rows: Iterable[Mapping[str, Any]], run: Run, width: int) -> Iterator[str]:
+def update_lines(rows: Iterable[Mapping[str, Any]], run: RunReader, width: int) -> Iterator[str]:
     """`update_stream` as lines."""
     kinds: dict[str, None] = {}
     example = None
@@ -248,7 +248,7 @@ def update_lines(rows: Iterable[Mapping[str, Any]], run: Run, width: int) -> Ite
     yield from _footnotes(run, kinds, example, width)
 
 
-def update_line(row: Mapping[str, Any], run: Run, width: int) -> str:
+def update_line(row: Mapping[str, Any], run: RunReader, width: int) -> str:
     """An update for --follow: one line, or two where it does not fit."""
     values = {column.heading: cell(column.value(row)) for column in _columns(run, updates=True)}
     begin = f"{values['as of']:>10} {values['change']:<5} {values['subscription']}  {values['message']}"
@@ -259,7 +259,7 @@ def update_line(row: Mapping[str, Any], run: Run, width: int) -> str:
     return "\n".join((fitted(begin, width), fitted(f"    {figures}  {texts}", width)))
 
 
-def legend(run: Run, kinds: Iterable[str]) -> Iterator[str]:
+def legend(run: RunReader, kinds: Iterable[str]) -> Iterator[str]:
     """What the scores of these kinds are."""
     for name in kinds:
         kind = run.kinds.named(name)
@@ -279,7 +279,7 @@ def legend(run: Run, kinds: Iterable[str]) -> Iterator[str]:
         yield f"score of {name}: {what}"
 
 
-def _footnotes(run: Run, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
+def _footnotes(run: RunReader, kinds: Iterable[str], example: tuple[str, int] | None, width: int) -> Iterator[str]:
     if example is None:
         return
     yield ""
@@ -325,7 +325,7 @@ class _Column(NamedTuple):
     figure: bool = False
 
 
-def _columns(run: Run, updates: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
+def _columns(run: RunReader, updates: bool = False, ranked: bool = False, far: bool = False) -> list[_Column]:
     """The columns of updates, or of results with rank and distance where the kind has them."""
     columns: list[_Column] = []
     if updates:
@@ -374,7 +374,7 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['lon']:.{PLACE_DECIMALS}f} {row['lat']:.{PLACE_DECIMALS}f}"
 
 
-def score_shown(row: Mapping[str, Any], run: Run) -> str:
+def score_shown(row: Mapping[str, Any], run: RunReader) -> str:
     """The score of a joined row in the unit that `legend` names."""
     score, kind, fading = row["score"], run.kinds.named(row["kind"]), run.fading
     if score is None or math.isnan(score) or not kind.standing:
@@ -417,7 +417,7 @@ def flat_results(payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"subscription_id": one["subscription_id"], **one["more"], **row}
 
 
-def update_columns(run: Run, wanted: Sequence[str]) -> list[str]:
+def update_columns(run: RunReader, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*UPDATE_COLUMNS, *run.free_columns(set(wanted) or None)]))
 
 

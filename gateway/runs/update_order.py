@@ -13,7 +13,7 @@ from gateway.runs.oracle_replay import AS_OF, CHANGE, ID_ROW, SEQ
 from matching.model import ENTER, LEAVE, Int64
 
 
-class Followed(NamedTuple):
+class MisorderedRows(NamedTuple):
     """Rows out of order, and the results at the end.
 
     faults : list of (int64[m], str)    rows that are out of order, at least one, and why
@@ -24,7 +24,7 @@ class Followed(NamedTuple):
     standing: Int64
 
 
-def follow(delivered: Int64, ends: Int64, id_row: Int64, at: Int64) -> Followed:
+def follow(delivered: Int64, ends: Int64, id_row: Int64, at: Int64) -> MisorderedRows:
     """Apply updates id by id.
 
     Parameters
@@ -51,7 +51,7 @@ def follow(delivered: Int64, ends: Int64, id_row: Int64, at: Int64) -> Followed:
     faults.append((rows[~enters & ~present], "updates leave a message that is not in the result"))
     last = np.concatenate([new[1:], [True]])[: rows.shape[0]]
     standing = rows[last & enters]
-    return Followed([fault for fault in faults if fault[0].shape[0]], delivered[standing][:, [ID_ROW, SEQ]])
+    return MisorderedRows([fault for fault in faults if fault[0].shape[0]], delivered[standing][:, [ID_ROW, SEQ]])
 
 
 def _out_of_order(delivered: Int64, order: Int64, boundary: Int64) -> tuple[Int64, str]:

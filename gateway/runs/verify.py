@@ -28,7 +28,7 @@ from gateway.runs.oracle_replay import (
     replay_oracle,
     score_bits,
 )
-from gateway.runs.reader import Run, read_results, read_updates
+from gateway.runs.reader import RunReader, read_results, read_updates
 from gateway.runs.update_order import follow, owners
 from gateway.shell.terminal import shown
 from matching.errors import ConfigError, InputError
@@ -139,7 +139,7 @@ def verify_run(
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
-    run = Run(run_dir, kinds)
+    run = RunReader(run_dir, kinds)
     if not run.has_results and not run.checkpoint:
         raise InputError(
             "no_run",
@@ -170,7 +170,7 @@ def verify_run(
 # --------------------------------------------------------------------------------------------- what was delivered
 
 
-def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+def _compare_updates(run: RunReader, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
     """Compare as multisets of (as_of, subscription, message, change, score); message ids by seq."""
     message_ids = truth.message_ids
     parts = [np.zeros((0, 5), np.int64)]
@@ -215,7 +215,7 @@ def _compare_updates(run: Run, chosen: Sample, truth: Truth, report: VerifyRepor
     report.faults += _compare_replay(run, chosen, truth, delivered)
 
 
-def _compare_replay(run: Run, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
+def _compare_replay(run: RunReader, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
     """Apply the delivered updates in order; the outcome must be the results. Returns faults in words."""
     registered_at = run.changes.table.at[chosen.numbers]
     followed = follow(delivered, boundary_ends(run, truth.messages), chosen.id_row, registered_at)
@@ -241,7 +241,7 @@ def _compare_replay(run: Run, chosen: Sample, truth: Truth, delivered: Int64) ->
     return faults
 
 
-def _compare_results(run: Run, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
+def _compare_results(run: RunReader, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
     """Compare `results.parquet` row by row: subscription, rank, message, score and text score."""
     results, message_ids = truth.results, truth.message_ids
     text = np.full(len(results), np.nan) if results.text_score is None else results.text_score

@@ -20,9 +20,9 @@ from limits.strategies import FixedWindowRateLimiter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve.fair import Room, Share
-from gateway.serve.keys import SCOPES, Key, KeyRing, KeyScope, Refused
+from gateway.serve.keys import SCOPES, Key, KeyRing, KeyScope, RefusedKey
 from gateway.serve.limits import Limits
-from gateway.serve.problems import Problem, answer, later
+from gateway.serve.problems import ApiError, answer, later
 from matching.errors import EngineError
 
 #: Paths that need no key: health checks, and the web page, which prompts for a key itself.
@@ -90,7 +90,7 @@ class Access:
         return self._required or self._ring.has_existed
 
     def caller(self, scope: Scope) -> Caller:
-        """The sender of a request. Raises Problem for a missing or wrong key or ticket, or too many wrong keys."""
+        """The sender of a request. Raises ApiError for a missing or wrong key or ticket, or too many wrong keys."""
         address = scope["client"][0] if scope.get("client") else ""
         if not self.needs_key:
             return Caller(address, frozenset(SCOPES))
@@ -100,7 +100,7 @@ class Access:
         if text is None:
             raise _unauthorized("no_key", "this server needs a key")
         found = self._ring.check(text)
-        if isinstance(found, Refused):  # a right key is never refused for the wrong ones beside it
+        if isinstance(found, RefusedKey):  # a right key is never refused for the wrong ones beside it
             if not self._counts.hit(_WRONG_KEYS, address):
                 raise later(429, "too_many_tries", "too many wrong keys came from this address", 60)
             raise _unauthorized(*found)
@@ -111,7 +111,7 @@ class Access:
         return lambda: not self.needs_key if caller.key is None else self._ring.is_valid(caller.key)
 
     def refuse_if_ended(self, caller: Caller) -> None:
-        """Raises Problem if the caller's key is no longer valid."""
+        """Raises ApiError if the caller's key is no longer valid."""
         if not self.validity(caller)():
             if caller.key is None:
                 raise _unauthorized("no_key", "this server needs a key now")
@@ -119,16 +119,16 @@ class Access:
             raise _unauthorized("expired_key" if there else "wrong_key", f"key {caller.name} has ended")
 
     def count_request(self, caller: Caller) -> None:
-        """Raises Problem if the caller sends more requests than it may."""
+        """Raises ApiError if the caller sends more requests than it may."""
         if self.limits.most_requests_per_s:
             self._count("requests", RateLimitItemPerSecond(self.limits.most_requests_per_s), caller, 1)
 
     def count_messages(self, caller: Caller, count: int) -> None:
-        """Raises Problem if the caller sends more messages than it may."""
+        """Raises ApiError if the caller sends more messages than it may."""
         most = self.limits.most_messages_per_s
         if most and count > most:
             detail = f"{count:,} messages came at once, and {most:,} a second are taken from one caller"
-            raise Problem(413, "too_many_messages", detail, do="send fewer at once, or lines as application/x-ndjson")
+            raise ApiError(413, "too_many_messages", detail, do="send fewer at once, or lines as application/x-ndjson")
         if most:
             self._count("messages", RateLimitItemPerSecond(most), caller, count)
 
@@ -148,7 +148,7 @@ class Access:
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
-        """Count an open stream during the block. Raises Problem if the caller, or all callers, have too many open."""
+        """Count an open stream during the block. Raises ApiError if the caller, or all callers, have too many open."""
         most, in_all = self.limits.most_streams, self.limits.most_streams_in_all
         if most and self._streams[caller.name] >= most:
             raise later(429, "too_many_streams", f"{most:,} streams of this caller are open, and no more may be", 5)
@@ -163,7 +163,7 @@ class Access:
                 del self._streams[caller.name]
 
     def ticket(self, caller: Caller) -> str:
-        """A new ticket, which opens one stream for a client that cannot send headers. Raises Problem after too many."""
+        """A new ticket: it opens one stream for a client that cannot send headers. Raises ApiError after too many."""
         self._count("tickets", RateLimitItemPerSecond(TICKETS_OF_ONE, TICKET_S), caller, 1)
         now_s = time.monotonic()
         while self._tickets and (len(self._tickets) >= MOST_TICKETS or next(iter(self._tickets.values()))[0] < now_s):
@@ -173,11 +173,11 @@ class Access:
         return text
 
     def _redeem(self, ticket: str) -> Caller:
-        """The caller that a ticket was made for; each ticket works once. Raises Problem."""
+        """The caller that a ticket was made for; each ticket works once. Raises ApiError."""
         until_s, caller = self._tickets.pop(ticket, (0.0, None))
         if caller is None or time.monotonic() > until_s or not self.validity(caller)():
             detail = f"a ticket opens one stream, within {TICKET_S} s"
-            raise Problem(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one", _BEARER)
+            raise ApiError(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one", _BEARER)
         return caller
 
     def _count(self, what: str, most: RateLimitItem, caller: Caller, count: int) -> None:
@@ -202,18 +202,20 @@ class AccessGate:
                 caller = self._access.caller(scope)
                 wanted = _scope_of(scope["path"])
                 if not caller.may(wanted):
-                    raise Problem(
+                    raise ApiError(
                         403,
                         "missing_scope",
                         f"key {caller.name} has not the scope {wanted}",
                         do="use a key that has it",
                     )
                 self._access.count_request(caller)
-            except Problem as problem:
+            except ApiError as problem:
                 await answer(problem)(scope, receive, send)
                 return
             except EngineError as error:  # the file of the keys cannot be read
-                await answer(Problem(503, "bad_keys", str(error), do="mend the file of the keys"))(scope, receive, send)
+                await answer(ApiError(503, "bad_keys", str(error), do="mend the file of the keys"))(
+                    scope, receive, send
+                )
                 return
             scope["caller"] = caller
             scope["buffer"] = share = Share(self._access.buffers, caller.name)
@@ -243,9 +245,9 @@ def _scope_of(path: str) -> KeyScope:
     return _SCOPES.get(path.rstrip("/"), "subscribe" if path.startswith("/v1/") else "admin")
 
 
-def _unauthorized(reason: str, detail: str) -> Problem:
+def _unauthorized(reason: str, detail: str) -> ApiError:
     do = "send `Authorization: Bearer KEY`, with a key that `skyray keys create` has made"
-    return Problem(401, reason, detail, "header Authorization", do, _BEARER)
+    return ApiError(401, reason, detail, "header Authorization", do, _BEARER)
 
 
 def _key_of(scope: Scope) -> str | None:

@@ -21,7 +21,7 @@ from gateway.serve.models import Message, Subscription, refer_to_rows, row_schem
 from gateway.serve.models import Problem as ProblemModel
 from gateway.serve.page_routes import install as install_page
 from gateway.serve.paths import RawSegments
-from gateway.serve.problems import CONTENT, Problem, answer, failed, install
+from gateway.serve.problems import CONTENT, ApiError, answer, failed, install
 from gateway.serve.tiles import Tiles
 from gateway.shell.suggesting import refuse_unknown
 from matching.errors import ConfigError
@@ -111,7 +111,7 @@ class _Api(FastAPI):
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Raises Problem for a parameter of the query that the route has not: it would be ignored."""
+    """Raises ApiError for a parameter of the query that the route has not: it would be ignored."""
     route = request.scope["route"]
     if not route.include_in_schema:
         return
@@ -119,7 +119,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
         refuse_unknown("the query", request.query_params, [one.alias for one in route.dependant.query_params])
     except ConfigError as error:
         do = "mend its name, or leave it out; see /openapi.json"
-        raise Problem(422, "unknown_parameter", str(error), "query", do) from None
+        raise ApiError(422, "unknown_parameter", str(error), "query", do) from None
 
 
 class Heads:
@@ -154,7 +154,7 @@ class Hosts:
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
             if name.lower() not in self._names:
                 do = f"call it by {' or '.join(sorted(self._names))}"
-                problem = Problem(421, "wrong_host", f"this server is not {host[:200]!r}", "header Host", do)
+                problem = ApiError(421, "wrong_host", f"this server is not {host[:200]!r}", "header Host", do)
                 await answer(problem)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission, RefusedLine
 from gateway.live.mapping import ColumnMapping
 from gateway.live.write_ahead_log import WriteAheadLog
-from gateway.runs.explaining import Stream, explained
+from gateway.runs.explaining import ExplainedStream, explained
 from gateway.runs.message_rows import Row, message_row
 from gateway.runs.reaching import reached_by
 from gateway.runs.reader import subscriber
@@ -28,7 +28,7 @@ from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
-from matching.naive_rows import Subscription, subscriptions_of
+from matching.naive_rows import NaiveSubscription, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
@@ -130,7 +130,7 @@ class Asking:
                 "end the server, and use `skyray explain` on its folder",
             )
         given = (self._vocabulary, KINDS, window, self._admission.space, self._fading)
-        stream = Stream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
+        stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
         own, others = self._batches(seq, seq), self._batches(first, last_seq, share)
         batches = itertools.chain(own, others) if seq < first else itertools.chain(others, own)
         table = build_table([parsed], [one.number], [one.at])
@@ -171,7 +171,7 @@ class Asking:
         words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns.get("keywords")))])
         space, fading = self._admission.space, self._fading
 
-        def subscriptions() -> Iterator[tuple[dict[str, str], Subscription]]:
+        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
             for one in judged:
                 share()
                 row = subscription_row(one.columns, words, space, KINDS)
@@ -240,7 +240,7 @@ class Asking:
 
     def _message_of(self, data: bytes) -> ParsedMessage:
         renamed = self._mapping.rename(data)
-        if isinstance(renamed, Refused):
+        if isinstance(renamed, RefusedLine):
             raise InputError(renamed.reason, renamed.what)
         found = renamed.row
         parsed = found if isinstance(found, str) else parse_message(found, self._admission.space, self._schema)

@@ -15,7 +15,7 @@ from gateway.serve.door import Door
 from gateway.serve.message_routes import MESSAGE
 from gateway.serve.models import Explanation, Match, Preview
 from gateway.serve.paths import Id
-from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
+from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.released import tagged
 from gateway.serve.standing import results_at
 from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_active
@@ -120,13 +120,13 @@ def _updates_of(door: Door, subscription_id: str, seq: int, share: Callable[[], 
 
 
 def _seq_of(door: Door, message: str) -> int:
-    """The seq of a message by its id, or by `seq:N`. Raises Problem."""
+    """The seq of a message by its id, or by `seq:N`. Raises ApiError."""
     seq = door.writer.seq_of(message)
     number = message.removeprefix("seq:")
     if seq is None and message.startswith("seq:") and number.isdecimal() and len(number) < 19:
         seq = int(number)
     if seq is None or seq >= door.wal.next_seq or seq in door.wal.marks:
-        raise Problem(
+        raise ApiError(
             404,
             "unknown_message",
             f"message {message!r}: has no id that a producer gave to one of the last 1,000,000 messages",

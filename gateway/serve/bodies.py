@@ -14,7 +14,7 @@ from gateway.live.admission import whole_row
 from gateway.live.pipe import one_line
 from gateway.serve.access import Caller, buffer_of
 from gateway.serve.door import Door
-from gateway.serve.problems import Problem, answer, later
+from gateway.serve.problems import ApiError, answer, later
 from gateway.serve.writer import MOST_ROWS, Outcome, Row, refused
 from matching.decoding import cut_deep, has_more_members, is_deep
 from matching.reasons import MAX_DEPTH
@@ -46,10 +46,10 @@ def array_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def media_type(request: Request, *others: str) -> str:
-    """The media type of a body, without parameters. Raises Problem unless it is JSON, lines of it, or another named."""
+    """The media type of a body, without parameters. Raises ApiError unless it is JSON, lines of it, or a named one."""
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found not in ("application/json", NDJSON, *others):
-        raise Problem(
+        raise ApiError(
             415,
             "wrong_media_type",
             f"the body is {found or 'of no media type'}",
@@ -57,20 +57,20 @@ def media_type(request: Request, *others: str) -> str:
             f"send application/json, or {NDJSON} for lines",
         )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(
+        raise ApiError(
             415, "wrong_encoding", "compressed bodies are not read", "header Content-Encoding", "send it plain"
         )
     return found
 
 
 async def read_body(request: Request) -> bytes:
-    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from its first row on. Raises Problem."""
+    """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from its first row on. Raises ApiError."""
     try:
         async with asyncio.timeout(BODY_S):
             return await _whole(request)
     except TimeoutError:
         do = f"send less at once, or lines as {NDJSON}"
-        raise Problem(408, "body_too_slow", f"the body has not come within {BODY_S:g} s", do=do) from None
+        raise ApiError(408, "body_too_slow", f"the body has not come within {BODY_S:g} s", do=do) from None
 
 
 async def _whole(request: Request) -> bytes:
@@ -88,15 +88,15 @@ async def _whole(request: Request) -> bytes:
     return bare(b"".join(parts))
 
 
-def _too_long_body() -> Problem:
+def _too_long_body() -> ApiError:
     detail = f"the body is longer than {MOST_BODY_BYTES:,} bytes"
-    return Problem(413, "body_too_long", detail, do=f"send several requests, or lines as {NDJSON}")
+    return ApiError(413, "body_too_long", detail, do=f"send several requests, or lines as {NDJSON}")
 
 
 async def rows_of(body: bytes) -> list[bytes] | None:
     """The members of a JSON array as lines; None if the body is no array.
 
-    A long body is cut in a thread. Raises Problem, also for more than `MOST_ROWS` members.
+    A long body is cut in a thread. Raises ApiError, also for more than `MOST_ROWS` members.
     """
     if not body.startswith(b"["):
         return None
@@ -106,13 +106,13 @@ async def rows_of(body: bytes) -> list[bytes] | None:
 def _members(body: bytes) -> list[bytes]:
     if has_more_members(body, MOST_ROWS):
         detail = f"the array has more than {MOST_ROWS:,} members, and no more are taken at once"
-        raise Problem(
+        raise ApiError(
             413, "too_many_rows", detail, "body", f"send lines as {NDJSON}, which have no end, or fewer at once"
         )
     try:
         return [one_line(bytes(row)) for row in decoded(body, _RAW.decode)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Problem(400, "not_json", f"the body is no JSON array ({error})") from None
+        raise ApiError(400, "not_json", f"the body is no JSON array ({error})") from None
 
 
 def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
@@ -202,7 +202,7 @@ class LineOutcomes(Response):
             if sending is not None:
                 sending.cancel()
             return
-        except Problem as problem:
+        except ApiError as problem:
             if sending is None:
                 await answer(problem)(scope, receive, send)
                 return
@@ -212,7 +212,7 @@ class LineOutcomes(Response):
         await (sending or self._send(send))
 
     async def _next(self, groups: AsyncGenerator[_Group]) -> _Group | None:
-        """The next lines; None at the end. Raises Problem if the server or the caller's key ends before they come."""
+        """The next lines; None at the end. Raises ApiError if the server or the caller's key ends before they come."""
         coming = asyncio.ensure_future(anext(groups, None))
         try:
             while not (await asyncio.wait((coming,), timeout=_LOOK_S))[0]:

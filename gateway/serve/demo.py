@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gateway.serve.writer import TURN_ROWS, Message, Subscribe, Writer
+from gateway.serve.writer import TURN_ROWS, LogWriter, PublishedRow, Subscribe
 from gateway.shell.places import standing_query
 from gateway.shell.terminal import cell
 from matching.errors import ConfigError
@@ -83,12 +83,12 @@ def _subscription(kind: Kind, number: int, rng: np.random.Generator) -> dict[str
     return standing_query(kind, number, words, (place[0], place[1]), _HALF_SIDE, k)
 
 
-class Demo:
+class DemoTraffic:
     """A thread that registers the subscriptions, and publishes messages until it is stopped.
 
     Parameters
     ----------
-    writer : Writer
+    writer : LogWriter
     rate_per_s : float
     first : int
         Number of the first message: a resumed stream has those before it.
@@ -99,7 +99,7 @@ class Demo:
         Rows that were not taken: none, unless the stream was made with other settings.
     """
 
-    def __init__(self, writer: Writer, rate_per_s: float, first: int):
+    def __init__(self, writer: LogWriter, rate_per_s: float, first: int):
         self.refused = 0
         self._writer = writer
         self._rate_per_s = rate_per_s
@@ -126,12 +126,12 @@ class Demo:
             due = int((time.monotonic() - began) * self._rate_per_s) + 1 - published
             now = datetime.now(UTC).isoformat()
             count = min(max(1, due), TURN_ROWS)  # after a pause of the writer they come in several requests
-            rows = [Message(msgspec.json.encode(message(self._number + at, now))) for at in range(count)]
+            rows = [PublishedRow(msgspec.json.encode(message(self._number + at, now))) for at in range(count)]
             self._submit(rows, sum(len(row.data) for row in rows))
             self._number += len(rows)
             published += len(rows)
 
-    def _submit(self, rows: Sequence[Message | Subscribe], size_bytes: int) -> None:
+    def _submit(self, rows: Sequence[PublishedRow | Subscribe], size_bytes: int) -> None:
         """Hand rows to the writer, again and again while too many wait."""
         while not self._over.is_set() and not self._writer.submit(rows, size_bytes, self._note):
             self._over.wait(_AGAIN_S)

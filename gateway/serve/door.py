@@ -9,14 +9,14 @@ from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
 from gateway.serve.hub import Hub
-from gateway.serve.problems import Problem, later, overloaded
+from gateway.serve.problems import ApiError, later, overloaded
 from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
-from gateway.serve.writer import Outcome, Row, Writer
+from gateway.serve.writer import LogWriter, Outcome, Row
 from gateway.sources.feed import Feed
 from matching.errors import EngineError
-from topology.core.metrics import Snapshot
+from topology.core.metrics import RunSnapshot
 
 #: Seconds that a request waits for `wait=delivered`, and to be logged, at most.
 PATIENCE_S = 30.0
@@ -37,7 +37,7 @@ class Door:
         Whether the topology matches.
     closing : bool
         Whether the server ends: nothing is taken any more.
-    snapshot : Snapshot or None
+    snapshot : RunSnapshot or None
         Figures of the topology.
     latency : LatencyHistogram
         From a row's arrival to the release of its updates.
@@ -56,7 +56,7 @@ class Door:
         admission: Admission,
         registry: Registry,
         wal: WriteAheadLog,
-        writer: Writer,
+        writer: LogWriter,
         hub: Hub,
         releaser: Releaser,
         access: Access,
@@ -68,7 +68,7 @@ class Door:
         self.writer = writer
         self.hub = hub
         self.ready = self.closing = False
-        self.snapshot: Snapshot | None = None
+        self.snapshot: RunSnapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
@@ -82,7 +82,7 @@ class Door:
 
         Raises
         ------
-        Problem
+        ApiError
             If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
         self.refuse_if_closing()
@@ -103,7 +103,7 @@ class Door:
             raise overloaded()
         outcomes = await future
         if outcomes and outcomes[0]["status"] == "failed":
-            raise Problem(503, "not_durable", outcomes[0]["detail"])
+            raise ApiError(503, "not_durable", outcomes[0]["detail"])
         return outcomes
 
     async def log_all(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
@@ -111,7 +111,7 @@ class Door:
         while True:
             try:
                 return await self.log(rows, size_bytes, caller)
-            except Problem as problem:
+            except ApiError as problem:
                 if problem.status != 429:
                     raise
                 await asyncio.sleep(0.02)
@@ -126,7 +126,7 @@ class Door:
         return True
 
     def refuse_if_closing(self) -> None:
-        """Raises Problem if the server ends."""
+        """Raises ApiError if the server ends."""
         if self.closing:
             raise later(503, "shutting_down", "the server is shutting down", RETRY_S, "what was answered is durable")
 
@@ -160,6 +160,6 @@ class Door:
         }
 
 
-def not_durable(error: BaseException) -> Problem:
+def not_durable(error: BaseException) -> ApiError:
     detail = str(error) if isinstance(error, EngineError) else repr(error)
-    return Problem(503, "not_durable", f"the log cannot be written: {detail}")
+    return ApiError(503, "not_durable", f"the log cannot be written: {detail}")

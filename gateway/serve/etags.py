@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Header
 
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 _ANY = frozenset("*")
@@ -29,20 +29,20 @@ def conditions_of(
         list[str] | None, Header(description="entity tags, of which it must have none; *: only if there is none")
     ] = None,
 ) -> Conditions:
-    """The conditions of a request. Raises Problem."""
+    """The conditions of a request. Raises ApiError."""
     none_match = _tags(if_none_match, "If-None-Match")
     weakly = None if none_match is None else frozenset(tag.removeprefix("W/") for tag in none_match)
     return Conditions(_tags(if_match, "If-Match"), weakly)  # a weak tag matches nothing in If-Match
 
 
 def _tags(lines: list[str] | None, header: str) -> frozenset[str] | None:
-    """The entity tags of a header's lines. Raises Problem."""
+    """The entity tags of a header's lines. Raises ApiError."""
     if lines is None:
         return None
     text = ", ".join(lines).strip()
     if text != "*" and _TAG.sub("", text).strip(", \t"):
         do = 'send entity tags, "..." with the quotes, with commas between them; or *'
-        raise Problem(422, "bad_parameter", f"{text[:60]!r} is no list of entity tags", f"header {header}", do)
+        raise ApiError(422, "bad_parameter", f"{text[:60]!r} is no list of entity tags", f"header {header}", do)
     return _ANY if text == "*" else frozenset(_TAG.findall(text))
 
 

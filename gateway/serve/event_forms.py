@@ -49,7 +49,7 @@ class Events(Form):
         return b"retry: %d\n\n" % RETRY_MS
 
 
-class Lines(Form):
+class JsonLines(Form):
     """Lines of JSON."""
 
     media_type = "application/x-ndjson"
@@ -61,4 +61,4 @@ class Lines(Form):
         return msgspec.json.encode({name: {**head, **data}}) + b"\n"
 
 
-EVENTS, LINES = Events(), Lines()
+EVENTS, LINES = Events(), JsonLines()

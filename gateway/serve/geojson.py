@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.live.admission import whole_row
 from gateway.serve.bodies import decoded, rows_of
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.writer import Outcome, refused
 from matching.fields import Fault
 from matching.kinds import KINDS
@@ -32,7 +32,7 @@ class _Collection(msgspec.Struct):
 
 
 async def features_of(body: bytes) -> list[bytes]:
-    """The features of a FeatureCollection, each as a line. Raises Problem, as `gateway.serve.bodies.rows_of`."""
+    """The features of a FeatureCollection, each as a line. Raises ApiError, as `gateway.serve.bodies.rows_of`."""
     try:
         features = decoded(body, lambda data: msgspec.json.decode(data, type=_Collection).features)
         found = await rows_of(bytes(features))
@@ -40,7 +40,7 @@ async def features_of(body: bytes) -> list[bytes]:
             raise ValueError("features is no array")
         return found
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Problem(
+        raise ApiError(
             422, "bad_geojson", f"the body is no FeatureCollection ({error})", "body", "send one, of GeoJSON"
         ) from None
 

@@ -146,7 +146,7 @@ def _changing(path: Path) -> Iterator[dict[str, Key]]:
         os.close(lock)
 
 
-class Refused(NamedTuple):
+class RefusedKey(NamedTuple):
     """Why a key is not taken: a reason code, and words."""
 
     reason: str
@@ -189,14 +189,14 @@ class KeyRing:
                 self._keys, self._stamp = read_keys(self._path), stamp
             return self._keys
 
-    def check(self, text: str) -> Key | Refused:
+    def check(self, text: str) -> Key | RefusedKey:
         """The key that this is. Raises InputError as `current`."""
         name = _id_of(text)
         key = self.current().get(name)
         if key is None or not hmac.compare_digest(key.hash.encode(), _hash_of(text[len(f"sk_{name}_") :]).encode()):
-            return Refused("wrong_key", "there is no such key")
+            return RefusedKey("wrong_key", "there is no such key")
         if not self.is_valid(key):
-            return Refused("expired_key", f"key {key.key_id} is past its time")
+            return RefusedKey("expired_key", f"key {key.key_id} is past its time")
         return key
 
     def is_valid(self, key: Key) -> bool:

@@ -21,8 +21,8 @@ from gateway.serve.bodies import (
 )
 from gateway.serve.door import Door
 from gateway.serve.models import MessagesAnswer
-from gateway.serve.problems import LATER, TOO_LARGE, Problem, answer, problem_of, refusal
-from gateway.serve.writer import Message
+from gateway.serve.problems import LATER, TOO_LARGE, ApiError, answer, problem_of, refusal
+from gateway.serve.writer import PublishedRow
 from matching.errors import EngineError
 
 PATH = "/v1/messages"
@@ -71,14 +71,14 @@ def routes(door: Door) -> APIRouter:
 
 
 async def log_messages(door: Door, request: Request, delivered: bool) -> Response:
-    """Log the messages of a request, and answer it; `delivered`: once their updates are out. Raises Problem."""
+    """Log the messages of a request, and answer it; `delivered`: once their updates are out. Raises ApiError."""
     caller = caller_of(request)
     if media_type(request) == NDJSON:
-        return LineOutcomes(door, caller, Message, delivered, paced=True)
+        return LineOutcomes(door, caller, PublishedRow, delivered, paced=True)
     body = await read_body(request)
     rows = await rows_of(body)
     door.access.count_messages(caller, 1 if rows is None else len(rows))
-    outcomes = await log_rows(door, caller, [one_line(body)] if rows is None else rows, Message)
+    outcomes = await log_rows(door, caller, [one_line(body)] if rows is None else rows, PublishedRow)
     if rows is None and outcomes[0]["status"] == "refused":
         raise refusal(outcomes[0])
     more: dict[str, Any] = {"delivered": await door.delivered(outcomes)} if delivered else {}
@@ -104,7 +104,7 @@ class Publishing:
             return
         try:
             response = await log_messages(self._door, Request(scope, receive), bool(query))
-        except Problem as problem:
+        except ApiError as problem:
             response = answer(problem)
         except EngineError as error:
             response = answer(problem_of(error))

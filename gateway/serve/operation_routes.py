@@ -11,7 +11,7 @@ from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded
 from gateway.serve.door import RETRY_S, Door
 from gateway.serve.models import Health, Stream, Ticket, Topology
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from matching.attributes import TYPES
 from matching.kind_table import Kinds
 from matching.space import Space
@@ -38,7 +38,7 @@ def routes(door: Door) -> APIRouter:
         door.refuse_if_closing()
         if not door.ready:
             retry = {"Retry-After": str(RETRY_S)}
-            raise Problem(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
+            raise ApiError(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
         return encoded(counts())
 
     @router.get(

@@ -50,7 +50,7 @@ _REMEDIES = {
 }
 
 
-class Problem(Exception):
+class ApiError(Exception):
     """An answer that is an error.
 
     Parameters
@@ -88,34 +88,34 @@ def body_of(status: int, reason: str, detail: str, where: str = "", do: str = ""
     return {**body, "detail": detail, "reason": reason, **({"where": where} if where else {}), "do": do}
 
 
-def refusal(outcome: dict[str, Any], where: str = "body") -> Problem:
+def refusal(outcome: dict[str, Any], where: str = "body") -> ApiError:
     """The problem of a refused row (`gateway.serve.writer.Outcome`)."""
     reason = outcome["reason"]
-    problem = Problem(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
+    problem = ApiError(STATUS_OF.get(reason, 422), reason, outcome["detail"], where)
     problem.body |= {name: outcome[name] for name in ("column", "value") if name in outcome}
     return problem
 
 
-def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -> Problem:
+def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -> ApiError:
     """A problem that is over after some seconds, with `Retry-After`; `more` goes after what to do."""
     do = f"send it again after {retry_s} s" + (f": {more}" if more else "")
-    return Problem(status, reason, detail, do=do, headers={"Retry-After": str(retry_s)})
+    return ApiError(status, reason, detail, do=do, headers={"Retry-After": str(retry_s)})
 
 
-def overloaded(retry_s: int = 1) -> Problem:
+def overloaded(retry_s: int = 1) -> ApiError:
     """429: more waits than may."""
     return later(429, "overloaded", "more rows wait to be logged, of this caller or of all, than may", retry_s)
 
 
-def problem_of(error: EngineError) -> Problem:
+def problem_of(error: EngineError) -> ApiError:
     """The problem of an error of the engine."""
     if isinstance(error, InputError):
-        return Problem(STATUS_OF.get(error.reason_code, 422), error.reason_code, str(error))
+        return ApiError(STATUS_OF.get(error.reason_code, 422), error.reason_code, str(error))
     status, reason = (404, "unknown_subscription") if isinstance(error, ConfigError) else (500, "failed")
-    return Problem(status, reason, str(error))
+    return ApiError(status, reason, str(error))
 
 
-def answer(problem: Problem) -> Response:
+def answer(problem: ApiError) -> Response:
     data = msgspec.json.encode(problem.body)
     return Response(data, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
@@ -123,8 +123,8 @@ def answer(problem: Problem) -> Response:
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Make every error of the app a problem; `routes` are those that it gets by its routers."""
 
-    @app.exception_handler(Problem)
-    def of_problem(_: Request, error: Problem) -> Response:
+    @app.exception_handler(ApiError)
+    def of_problem(_: Request, error: ApiError) -> Response:
         return answer(error)
 
     @app.exception_handler(EngineError)
@@ -135,7 +135,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     def of_validation(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = " ".join(map(str, first["loc"]))
-        return answer(Problem(422, "bad_parameter", first["msg"], where, "see /openapi.json"))
+        return answer(ApiError(422, "bad_parameter", first["msg"], where, "see /openapi.json"))
 
     @app.exception_handler(HTTPException)
     def of_http(request: Request, error: HTTPException) -> Response:
@@ -143,14 +143,14 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         headers = dict(error.headers or {})
         if error.status_code == 405:  # the framework names the methods of one route, a path has several
             headers["Allow"] = ", ".join(_methods_of(request, [*app.routes, *routes]))
-        return answer(Problem(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
+        return answer(ApiError(error.status_code, reason, str(error.detail), do="see /openapi.json", headers=headers))
 
     app.add_exception_handler(Exception, failed)
 
 
 def failed(_: Request, error: Exception) -> Response:
     """The answer to a request that raised an error that nobody expected."""
-    return answer(Problem(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
+    return answer(ApiError(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
 
 
 def _methods_of(request: Request, routes: Sequence[BaseRoute]) -> list[str]:

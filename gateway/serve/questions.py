@@ -43,7 +43,7 @@ class Questions:
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     def open(self, caller: str, sort: str) -> "Turn":
-        """The turn of a new question; close it in the end. Raises Problem if too many are open."""
+        """The turn of a new question; close it in the end. Raises ApiError if too many are open."""
         if not self.room.has(caller, 1):
             detail = "more questions are open, of this caller or of all, than may be"
             raise later(429, "too_many_questions", detail, 1)

@@ -1,17 +1,17 @@
 """Boxes that clients name in queries."""
 
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 
 
 def box_of(text: str) -> tuple[float, float, float, float]:
-    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises Problem."""
+    """West, south, east, north in degrees; west above east crosses 180 degrees. Raises ApiError."""
     try:
         west, south, east, north = map(float, text.split(","))
         whole = abs(west) <= 180 and abs(east) <= 180 and -90 <= south <= north <= 90
     except ValueError:
         whole, (west, south, east, north) = False, (0.0,) * 4
     if not whole:
-        raise Problem(
+        raise ApiError(
             422,
             "bad_region",
             f"{text[:60]!r} is no box",

@@ -38,7 +38,7 @@ LookUp = Callable[[Sequence[int]], Mapping[int, MessageText]]
 TagOf = Callable[[int], str]
 
 
-class Update(msgspec.Struct, gc=False, weakref=False):
+class ReleasedUpdate(msgspec.Struct, gc=False, weakref=False):
     """An update for sinks: the fields of its JSON, and `data`, that JSON; `id` is its position in the stream."""
 
     id: str
@@ -114,7 +114,7 @@ class Released(NamedTuple):
         return [None if score != score else score for score in self.score[rows].tolist()]
 
 
-class Columns(NamedTuple):
+class UpdateColumns(NamedTuple):
     """Updates in any order, of `Released` those columns that are the same."""
 
     names: pa.Array
@@ -129,12 +129,12 @@ class Columns(NamedTuple):
     def size_bytes(self) -> int:
         return sum(column.nbytes for column in self)
 
-    def where(self, rows: np.ndarray) -> "Columns":
+    def where(self, rows: np.ndarray) -> "UpdateColumns":
         """Some rows, by a mask or numbers."""
-        return Columns._make((self.names, *(column[rows] for column in self[1:])))
+        return UpdateColumns._make((self.names, *(column[rows] for column in self[1:])))
 
 
-def in_order(found: Sequence[Columns]) -> Released:
+def in_order(found: Sequence[UpdateColumns]) -> Released:
     """Updates in the order of the stream; `found` has whole boundaries, and its names may have an id several times."""
     if len(found) == 1 and len(found[0].names) == 1 == len(found[0].seq):  # as of most small batches
         return Released._make((*found[0], np.zeros(1, np.int64)))
@@ -171,7 +171,7 @@ class EventBytes(NamedTuple):
 
 
 class UpdateRows:
-    """Some updates with their messages: the bytes of their events, made for all at once, and `Update` for sinks.
+    """Some updates with their messages: the bytes of their events, made all at once, and `ReleasedUpdate` for sinks.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class UpdateRows:
         """Whether the longitude and latitude of the message of each pass a test, as bool[n]."""
         return np.array([has_place(one.lon, one.lat) for one in self._messages], np.bool_)[self._message]
 
-    def updates(self) -> list[Update]:
+    def updates(self) -> list[ReleasedUpdate]:
         """The updates for sinks, whose ids have no tag."""
         if not len(self):
             return []
@@ -257,7 +257,7 @@ class UpdateRows:
         message_ids, text, lon, lat = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
         data = self.events((JSON_BEGINS,), b"").each()
-        return list(map(Update, ids, changes, names, message_ids, *numbers, text, lon, lat, data))
+        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data))
 
     def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
         if self._pieces is None:

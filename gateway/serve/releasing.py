@@ -22,7 +22,7 @@ import pyarrow as pa
 from bolts.publishing import PublishedUpdates
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import UpdateInlet
-from gateway.serve.released import RANKS, Columns, Released, in_order
+from gateway.serve.released import RANKS, Released, UpdateColumns, in_order
 from matching.model import CHANGES
 
 #: Bytes of updates that are not released, beyond which no more batches are taken.
@@ -79,7 +79,7 @@ class Releaser:
         self._durable = durable
         self._deliver = deliver
         self._inlet = UpdateInlet(self.take, in_process, threaded)
-        self._pending: list[Columns] = []
+        self._pending: list[UpdateColumns] = []
         self._incarnation, self._through = -1, -2
         self._through_of: dict[int, int] = {}  # of the tasks of this incarnation that have published
         self._collected = -1  # what is published up to this watermark is here
@@ -148,7 +148,7 @@ class Releaser:
             pa.py_buffer(each) for each in (published.names.offsets.astype(np.int32), published.names.data)
         )
         names = pa.StringArray.from_buffers(len(published.names.offsets) - 1, offsets, data)  # two may be the same
-        found = Columns(names, published.who, ranks, published.seq, as_of, published.score, boundary)
+        found = UpdateColumns(names, published.who, ranks, published.seq, as_of, published.score, boundary)
         self._pending.append(found if is_new.all() else found.where(is_new))
 
     def _release(self) -> None:
@@ -165,7 +165,7 @@ class Releaser:
             self.failure = error  # the driver raises it
 
 
-def _split(pending: Sequence[Columns], through: int) -> tuple[list[Columns], list[Columns]]:
+def _split(pending: Sequence[UpdateColumns], through: int) -> tuple[list[UpdateColumns], list[UpdateColumns]]:
     """The updates of boundaries up to one, and those of later ones."""
     early, late = [], []
     for one in pending:

@@ -16,10 +16,10 @@ from bolts.sinks import UPDATE_SCHEMA
 from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
-from gateway.runs.reader import Run, Subscriber, active_at
+from gateway.runs.reader import RunReader, Subscriber, active_at
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.released import UpdateRows, in_order
-from gateway.serve.standing import Standing
+from gateway.serve.standing import StoredResult
 from gateway.serve.update_parts import END, Position, columns_of
 from matching.errors import InputError
 from matching.kinds import KINDS
@@ -50,7 +50,7 @@ class Replay:
 
     Attributes
     ----------
-    run : Run
+    run : RunReader
     last : int
         Seq of the last message; of a run that has not ended, of the last boundary whose updates are there.
 
@@ -61,7 +61,7 @@ class Replay:
     """
 
     def __init__(self, folder: Path):
-        self.run = Run(folder)
+        self.run = RunReader(folder)
         self.last = last_boundary(self.run)
         self._ends = boundary_ends(self.run, self.run.message_count())
         pieces = [piece.select(_COLUMNS) for piece in self.run.pieces()]
@@ -173,7 +173,7 @@ class Replay:
         owner = self._owner(subscription_id, as_of)
         rows = self._updates.facts(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id])))
         kind = KINDS.named(owner.kind)
-        standing = Standing()
+        standing = StoredResult()
         for row in reversed(rows):
             standing.take(row)
         ranked = standing.ranked(kind, owner.at)

@@ -12,7 +12,7 @@ from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Explanation, Health, Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
-from gateway.serve.problems import LATER, Problem
+from gateway.serve.problems import LATER, ApiError
 from gateway.serve.questions import Questions
 from gateway.serve.replay import Replay, Wanted
 from gateway.serve.subscription_routes import MOST_LISTED
@@ -113,6 +113,6 @@ def routes(replay: Replay) -> APIRouter:
     async def read_only(path: str) -> Response:
         detail = f"/v1/{path}: this server replays a run that is over, and takes nothing"
         do = "start a stream with `skyray serve --out FOLDER`"
-        raise Problem(405, "read_only", detail, do=do, headers={"Allow": "GET, HEAD"})
+        raise ApiError(405, "read_only", detail, do=do, headers={"Allow": "GET, HEAD"})
 
     return router

@@ -4,8 +4,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gateway.live.pipe import Line
-from gateway.serve.writer import MOST_WAITING_BYTES, Message, Outcome, Writer
+from gateway.live.pipe import InputLine
+from gateway.serve.writer import MOST_WAITING_BYTES, LogWriter, Outcome, PublishedRow
 from gateway.sources.feed import HandOver
 
 #: Reads of the source that wait for the log at most: the other callers need room, too.
@@ -18,11 +18,11 @@ _AGAIN_S = 0.05
 _QUOTED = 3
 
 
-def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
+def into_writer(writer: LogWriter, say: Callable[[str], None]) -> HandOver:
     """Hands lines to the writer; `say` takes the first refusals of each reason, and the first misfits, as text."""
     room, refusals = threading.Semaphore(MOST_OPEN), Counter[str]()
 
-    def hand_over(lines: Sequence[Line]) -> bool:
+    def hand_over(lines: Sequence[InputLine]) -> bool:
         if not room.acquire(timeout=_AGAIN_S):
             return False
 
@@ -36,7 +36,7 @@ def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
                     what = f"taken without {one['column']} ({one['value']} is {one['why']})"
                     _say_some(line, f"misfit {one['column']}", what, "misfit_values", refusals, say)
 
-        rows = [Message(line.data, line.origin) for line in lines]
+        rows = [PublishedRow(line.data, line.origin) for line in lines]
         size_bytes = sum(len(row.data) for row in rows)
         if not writer.submit(rows, min(size_bytes, MOST_COUNTED_BYTES), report):
             room.release()
@@ -47,7 +47,9 @@ def into_writer(writer: Writer, say: Callable[[str], None]) -> HandOver:
     return hand_over
 
 
-def _say_some(line: Line, about: str, what: str, counted: str, said: Counter[str], say: Callable[[str], None]) -> None:
+def _say_some(
+    line: InputLine, about: str, what: str, counted: str, said: Counter[str], say: Callable[[str], None]
+) -> None:
     """Say what became of a line, if few lines before had the same; the figure `counted` has all of them."""
     origin = line.origin
     said[about] += 1

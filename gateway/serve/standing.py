@@ -26,7 +26,7 @@ GROUP, _ROWS = 1_000, 5_000
 Row = dict[str, Any]
 
 
-class Standing:
+class StoredResult:
     """Rows of one subscription id, taken newest first, without texts: in its result by seq, and the last matches."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ async def results_at(
     """
     for first in range(0, len(names), GROUP):
         group = names[first : first + GROUP]
-        standing, gaps = {name: Standing() for name in group}, []
+        standing, gaps = {name: StoredResult() for name in group}, []
         async with turn:
             look_up = hub.log.parts.look_up
             await turn.run(_read, hub.log, registry, asking, standing, until, gaps)
@@ -89,7 +89,7 @@ def _read(
     log: UpdateLog,
     registry: Registry,
     asking: Asking,
-    standing: Mapping[str, Standing],
+    standing: Mapping[str, StoredResult],
     until: Position,
     gaps: list[Row],
     share: Callable[[], None],
@@ -131,7 +131,7 @@ def _results(
     registry: Registry,
     asking: Asking,
     look_up: LookUp,
-    standing: Mapping[str, Standing],
+    standing: Mapping[str, StoredResult],
     until: Position,
     share: Callable[[], None],
 ) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.models import Subscription, SubscriptionsPage
 from gateway.serve.paths import Id
-from gateway.serve.problems import LATER, TOO_LARGE, Problem, refusal
+from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, precondition, refused
@@ -230,14 +230,14 @@ def routes(door: Door) -> APIRouter:
 
 
 def known(door: Door, subscription_id: str, caller: Caller) -> Registered:
-    """An active subscription that the caller may see. Raises Problem."""
+    """An active subscription that the caller may see. Raises ApiError."""
     one = door.registry.get(subscription_id)
     if one is None or not caller.sees(one.owner):
         raise not_active(subscription_id)
     return one
 
 
-def not_active(subscription_id: str) -> Problem:
+def not_active(subscription_id: str) -> ApiError:
     what = f"subscription {subscription_id!r}: is not active"
     return refusal(refused("unknown_subscription", what, Fault("subscription_id", subscription_id)), "path")
 
@@ -291,7 +291,7 @@ def _with_expiry(columns: dict[str, Any]) -> Outcome | None:
 
 
 def _answer(outcome: Outcome, where: str = "body") -> Response:
-    """The answer for one subscription. Raises Problem for a refusal; `where` is what names the subscription."""
+    """The answer for one subscription. Raises ApiError for a refusal; `where` is what names the subscription."""
     if outcome["status"] == "refused":
         raise refusal(outcome, "header If-Match" if outcome["reason"] == "precondition_failed" else where)
     headers = {"ETag": outcome["etag"]} if "etag" in outcome else {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.serve.released import PIECE_BYTES, Released, TagOf, Update, UpdateRows
+from gateway.serve.released import PIECE_BYTES, Released, ReleasedUpdate, TagOf, UpdateRows
 from gateway.serve.update_parts import (
     BEGINNING,
     END,
@@ -23,7 +23,7 @@ from gateway.serve.update_parts import (
     PartsMissing,
     Place,
     Position,
-    Taken,
+    TakenUpdates,
     count_of,
     for_sinks,
     place_in,
@@ -171,7 +171,7 @@ class UpdateLog:
                 self.floor, self.size_bytes = self._lasts[drop - 1], size_bytes
                 del self._lasts[:drop], self._pieces[:drop], self._before[:drop]
 
-    def read_after(self, position: Position, most: int = PIECE) -> tuple[list[Update], Position]:
+    def read_after(self, position: Position, most: int = PIECE) -> tuple[list[ReleasedUpdate], Position]:
         """`rows_after`, for sinks."""
         return for_sinks(self.rows_after(position, None, most))
 
@@ -252,13 +252,13 @@ class UpdateLog:
         place = bisect_left(self._lasts, boundary)
         return count_of(self._pieces[place], boundary) if place < len(self._lasts) else 0
 
-    def take(self, at: Place, most: int = PIECE) -> Taken | None:
+    def take(self, at: Place, most: int = PIECE) -> TakenUpdates | None:
         """About `most` updates after a place, as far as they are in memory or in one file; None at the head."""
         if at.position >= self.head:
             return None
         if self.has_after(at.position):
             found, behind = self.read_after(at.position, most)
-            return Taken(found, Place(behind, at.updates + len(found)), self.is_end(behind))
+            return TakenUpdates(found, Place(behind, at.updates + len(found)), self.is_end(behind))
         with self._lock:
             floor = self._floor()
         return take_of(self.parts, at, floor, most)

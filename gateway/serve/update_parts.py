@@ -20,7 +20,17 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
-from gateway.serve.released import PIECE_BYTES, RANKS, Columns, LookUp, Released, TagOf, Update, UpdateRows, in_order
+from gateway.serve.released import (
+    PIECE_BYTES,
+    RANKS,
+    LookUp,
+    Released,
+    ReleasedUpdate,
+    TagOf,
+    UpdateColumns,
+    UpdateRows,
+    in_order,
+)
 from matching.errors import CheckpointError
 from matching.part_names import PartName, whole_parts
 from topology.core.checkpoint.storage import parts_list
@@ -99,7 +109,7 @@ class Parts:
 
     def read_after(
         self, position: Position, until: int, only: Collection[str] | None = None, most: int = PIECE
-    ) -> tuple[list[Update], Position]:
+    ) -> tuple[list[ReleasedUpdate], Position]:
         """`rows_after`, for sinks."""
         return for_sinks(self.rows_after(position, until, only, most))
 
@@ -270,7 +280,7 @@ class Parts:
             return read
 
 
-def for_sinks(read: tuple[list[UpdateRows], Position]) -> tuple[list[Update], Position]:
+def for_sinks(read: tuple[list[UpdateRows], Position]) -> tuple[list[ReleasedUpdate], Position]:
     """What was read, as sinks take it."""
     found, behind = read
     return [update for rows in found for update in rows.updates()], behind
@@ -338,7 +348,7 @@ class PartDamaged(CheckpointError):
         self.boundary, self.first = boundary, boundary + 1
 
 
-def columns_of(table: pa.Table, ends: np.ndarray) -> Columns:
+def columns_of(table: pa.Table, ends: np.ndarray) -> UpdateColumns:
     """Updates as `in_order` takes them.
 
     Parameters
@@ -352,7 +362,9 @@ def columns_of(table: pa.Table, ends: np.ndarray) -> Columns:
     ranks = pc.index_in(table.column("change"), pa.array(sorted(RANKS, key=RANKS.__getitem__)))
     as_of, score = table.column("as_of").to_numpy(), table.column("score").to_numpy()
     order, seq = ranks.cast(pa.int8()).to_numpy(), table.column("seq").to_numpy()
-    return Columns(ids.dictionary, ids.indices.to_numpy(), order, seq, as_of, score, ends[np.searchsorted(ends, as_of)])
+    return UpdateColumns(
+        ids.dictionary, ids.indices.to_numpy(), order, seq, as_of, score, ends[np.searchsorted(ends, as_of)]
+    )
 
 
 def saved_updates(state: Mapping[str, Any], after: int, ends: Sequence[int]) -> Released:
@@ -377,10 +389,10 @@ class Place(NamedTuple):
 START = Place(BEGINNING, 0)
 
 
-class Taken(NamedTuple):
+class TakenUpdates(NamedTuple):
     """Result of `Supply.take` from a place `at`.
 
-    updates : list of Update
+    updates : list of ReleasedUpdate
     behind : Place
         Place of the last update read. `behind.updates - at.updates - len(updates)` updates were skipped, since their
         files are gone.
@@ -388,7 +400,7 @@ class Taken(NamedTuple):
         Whether `behind` is the end of a boundary.
     """
 
-    updates: list[Update]
+    updates: list[ReleasedUpdate]
     behind: Place
     ends_boundary: bool
 
@@ -423,15 +435,15 @@ def _rows(parts: Parts, after: Position, until: Position) -> list[int]:
     return counts
 
 
-def take_of(parts: Parts, at: Place, until: Place, most: int) -> Taken:
+def take_of(parts: Parts, at: Place, until: Place, most: int) -> TakenUpdates:
     """About `most` updates after a place in the committed parts, whose last update is at `until`."""
     last = until.position.boundary
     try:
         found, behind = parts.read_after(at.position, last, None, most)
     except PartsMissing as missing:
         behind = Position(missing.boundary - 1, END)
-        return Taken([], place_in(parts, behind, until, until), True)
+        return TakenUpdates([], place_in(parts, behind, until, until), True)
     if not found:
-        return Taken([], until, True)
+        return TakenUpdates([], until, True)
     is_end = behind.index + 1 == parts.count_of(behind.boundary)
-    return Taken(found, Place(behind, at.updates + len(found)), is_end)
+    return TakenUpdates(found, Place(behind, at.updates + len(found)), is_end)

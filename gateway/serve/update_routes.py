@@ -17,7 +17,7 @@ from gateway.serve.event_forms import EVENTS, LINES, Form
 from gateway.serve.hub import Interest, Snapshot
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
-from gateway.serve.problems import LATER, Problem, refusal
+from gateway.serve.problems import LATER, ApiError, refusal
 from gateway.serve.questions import Turn
 from gateway.serve.regions import box_of
 from gateway.serve.standing import results_at
@@ -99,7 +99,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         refuse_unknown_kinds(kind)
         caller = caller_of(request)
         if owner is not None and not caller.sees(owner):
-            raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")
+            raise ApiError(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "query owner")
         for name in subscription or ():
             last = door.registry.last.get(name)
             if last is None or not caller.sees(last.owner):
@@ -117,7 +117,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         form = EVENTS if events else LINES
         has_snapshot, reading = snapshot and after is None, door.questions.turn(caller.name, "updates")
         if poll and has_snapshot:
-            raise Problem(
+            raise ApiError(
                 422, "bad_parameter", "a poll has no snapshot", "query snapshot", "leave poll out, or read the results"
             )
         if poll:
@@ -155,14 +155,14 @@ class _Stream(StreamingResponse):
 
 
 def position_of(text: str | None, where: str, tag_of: Callable[[int], str] | None = None) -> Position | None:
-    """The position that a client names; `Foreign` if it has the tag of another log. Raises Problem."""
+    """The position that a client names; `Foreign` if it has the tag of another log. Raises ApiError."""
     if text is None or not text.strip():
         return None
     if text.strip() == "begin":
         return BEGINNING
     match = _POSITION.fullmatch(text.strip())
     if match is None:
-        raise Problem(
+        raise ApiError(
             422, "bad_position", f"{text[:60]!r} is no id of an event", where, "send the id of an event, or begin"
         )
     boundary, index = int(match[1]), END if match[2] is None else int(match[2])

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.live.admission import Admission, Checked, Refused, whole_row
+from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
-from gateway.live.pipe import Line, Pipe
+from gateway.live.pipe import InputLine, Pipe
 from gateway.live.reading import MANY, NOT_READ, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
@@ -49,7 +49,7 @@ _ID = "subscription_id"
 Outcome = dict[str, Any]
 
 
-class Message(NamedTuple):
+class PublishedRow(NamedTuple):
     """A row of messages: one line of JSON, and where a source has it."""
 
     data: bytes
@@ -81,7 +81,7 @@ class Unsubscribe(NamedTuple):
     owner: str | None = None
 
 
-Row = Message | Subscribe | Unsubscribe
+Row = PublishedRow | Subscribe | Unsubscribe
 
 
 class _Request(NamedTuple):
@@ -102,7 +102,7 @@ class _Parked(NamedTuple):
     kinds: frozenset[str]
 
 
-class Writer(Pipe):
+class LogWriter(Pipe):
     """Takes requests from any thread, and logs their rows.
 
     Parameters
@@ -318,7 +318,7 @@ class Writer(Pipe):
         is_last = first + len(rows) == len(request.rows)
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
-        messages = [row for row in rows if isinstance(row, Message)]
+        messages = [row for row in rows if isinstance(row, PublishedRow)]
         many = len(messages) == len(rows) >= MANY
         found = self._reader.read([row.data for row in messages]) if many else NOT_READ
         checked = [None] * len(rows) if many else self._checked(rows)
@@ -349,7 +349,7 @@ class Writer(Pipe):
         request.outcomes.append(outcome)
         self._taken += 1
 
-    def _take_messages(self, found: ReadLines, rows: Sequence[Message], request: _Request) -> None:
+    def _take_messages(self, found: ReadLines, rows: Sequence[PublishedRow], request: _Request) -> None:
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
         made, first, place = set(found.made), 0, 0
         while first < len(rows):
@@ -368,7 +368,9 @@ class Writer(Pipe):
                 seq, place = seq + 1, place + 1
             if place > first:
                 taken = rows[first:place]
-                lines = [Line(self._line + n, row.data, request.came_s, row.origin) for n, row in enumerate(taken, 1)]
+                lines = [
+                    InputLine(self._line + n, row.data, request.came_s, row.origin) for n, row in enumerate(taken, 1)
+                ]
                 for row in taken:
                     if row.origin is not None:
                         self._wal.reached(row.origin)
@@ -412,7 +414,7 @@ class Writer(Pipe):
         return row.replace or not isinstance(name, str) or name not in self._registry
 
     def _take_row(self, row: Row, came_s: float, checked: Checked | None = None) -> Outcome:
-        if isinstance(row, Message):
+        if isinstance(row, PublishedRow):
             if row.origin is not None:
                 self._wal.reached(row.origin)
             return self._take_message(row.data, came_s)
@@ -426,7 +428,7 @@ class Writer(Pipe):
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
         renamed = self._mapping.rename(data)
-        if isinstance(renamed, Refused):
+        if isinstance(renamed, RefusedLine):
             return _outcome_of(renamed, data)
         row = {} if isinstance(renamed.row, str) else renamed.row
         if "subscribe" in row or "unsubscribe" in row:
@@ -436,8 +438,8 @@ class Writer(Pipe):
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        found = self._admit(Line(self._line, data, came_s), renamed)
-        if isinstance(found, Refused):
+        found = self._admit(InputLine(self._line, data, came_s), renamed)
+        if isinstance(found, RefusedLine):
             return _outcome_of(found, data)
         seq = self._next_seq - 1
         if name is not None:
@@ -532,9 +534,9 @@ class Writer(Pipe):
         data = msgspec.json.encode(change)
         reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
         found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
-        if isinstance(found, Refused):
+        if isinstance(found, RefusedLine):
             return _outcome_of(found, data)
-        self._open.append(Line(self._line, data, came_s), found)
+        self._open.append(InputLine(self._line, data, came_s), found)
         return None
 
     @property
@@ -548,7 +550,7 @@ def refused(reason: str, detail: str, fault: Fault) -> Outcome:
     return {"status": "refused", "reason": reason, "detail": detail, **fault.named}
 
 
-def _outcome_of(one: Refused, data: bytes) -> Outcome:
+def _outcome_of(one: RefusedLine, data: bytes) -> Outcome:
     return refused(one.reason, one.what, one.fault or whole_row(data))
 
 

@@ -54,7 +54,7 @@ class ProgressDisplay:
         self._live.update(Group(component_table(snapshot.as_dict()["components"]), self._progress))
 
 
-class Lines:
+class ProgressLines:
     """Reports a run without a terminal: plain lines, seldom enough for a log.
 
     Parameters
@@ -93,7 +93,7 @@ def _kernels(warmed: Any) -> str:
 @contextmanager
 def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any], None]]:
     """Show snapshots while the block runs; yields the callback, which draws on a terminal (`ProgressDisplay`,
-    `Lines`).
+    `ProgressLines`).
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def live_run(terminal: Terminal, batches: int | None) -> Iterator[Callable[[Any]
         How many batches the stream has, if that is known: the bar's length.
     """
     if not terminal.watched:
-        yield Lines(terminal, batches)
+        yield ProgressLines(terminal, batches)
         return
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -8,15 +8,15 @@ The names are those of the specification; a binding has its prefix for them: `ce
 from functools import lru_cache
 from urllib.parse import quote
 
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 
 
-def attributes_of(update: Update, stream: str) -> dict[str, str]:
+def attributes_of(update: ReleasedUpdate, stream: str) -> dict[str, str]:
     """The CloudEvents attributes of an update.
 
     Parameters
     ----------
-    update : Update
+    update : ReleasedUpdate
     stream : str
         Identity of the stream.
 

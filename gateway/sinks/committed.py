@@ -7,11 +7,11 @@ memory.
 from pathlib import Path
 
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import END, PIECE, Parts, PartsMissing, Place, Position, Taken
+from gateway.serve.update_parts import END, PIECE, Parts, PartsMissing, Place, Position, TakenUpdates
 from matching.errors import DeliveryError
 
 
-class Committed(UpdateLog):
+class CommittedUpdates(UpdateLog):
     """See `gateway.sinks.cursor.Supply`; for one thread, but `end`.
 
     Parameters
@@ -43,7 +43,7 @@ class Committed(UpdateLog):
         self.end()
         return super().place(position, known)
 
-    def take(self, at: Place, most: int = PIECE) -> Taken | None:
+    def take(self, at: Place, most: int = PIECE) -> TakenUpdates | None:
         """See `Supply`. Raises DeliveryError if the next part is gone: how many updates it had is not known here."""
         end = self.end()
         if at.position >= end.position:

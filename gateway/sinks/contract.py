@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     rows: bytes
 
 
-class Verdict(Enum):
+class AttemptVerdict(Enum):
     """What became of an attempt."""
 
     DELIVERED = "delivered"
@@ -35,22 +35,22 @@ class Verdict(Enum):
 class Outcome(NamedTuple):
     """What became of an attempt.
 
-    verdict : Verdict
+    verdict : AttemptVerdict
     reason : str           a code; empty where it was delivered
     detail : str
     wait_s : float or None    before the next attempt, as the receiver wants it
     """
 
-    verdict: Verdict
+    verdict: AttemptVerdict
     reason: str = ""
     detail: str = ""
     wait_s: float | None = None
 
 
-DELIVERED = Outcome(Verdict.DELIVERED)
+DELIVERED = Outcome(AttemptVerdict.DELIVERED)
 
 
-class Sink(Protocol):
+class BatchReceiver(Protocol):
     """Delivers batches to one receiver."""
 
     async def deliver(self, batch: Batch) -> Outcome:

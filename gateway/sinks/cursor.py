@@ -7,20 +7,29 @@ same after any crash (`gateway.serve.releasing`). So a sink stores nothing but i
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import BEGINNING, PIECE, PartDamaged, PartsMissing, Place, Position, Taken, for_sinks
+from gateway.serve.update_parts import (
+    BEGINNING,
+    PIECE,
+    PartDamaged,
+    PartsMissing,
+    Place,
+    Position,
+    TakenUpdates,
+    for_sinks,
+)
 
 
 class Read(NamedTuple):
     """Result of `read_after`.
 
-    updates : list of Update
+    updates : list of ReleasedUpdate
     behind : Position    position of the last update read; the next read begins after it
     lost : bool          whether the files of the updates up to `behind` are gone or damaged; `updates` is empty then
     """
 
-    updates: list[Update]
+    updates: list[ReleasedUpdate]
     behind: Position
     lost: bool = False
 
@@ -46,7 +55,7 @@ class Supply(Protocol):
         """
         ...
 
-    def take(self, at: Place, most: int = PIECE) -> Taken | None:
+    def take(self, at: Place, most: int = PIECE) -> TakenUpdates | None:
         """About `most` updates after a place, as far as they are in memory or in one file; None at the head."""
         ...
 

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import Position
 from gateway.sinks.cloudevents import attributes_of
 from gateway.sinks.stream import SinkAway, UpdateChunk
@@ -309,7 +309,7 @@ class KafkaSink:
         producer.begin_transaction()
         self._began_s, self._bytes, self._undelivered = time.monotonic(), 0, None
 
-    def _produce(self, updates: list[Update]) -> None:
+    def _produce(self, updates: list[ReleasedUpdate]) -> None:
         """Put updates into the open transaction."""
         stream, topic, poll = self._stream, self._topic, self._open().poll
         for first in range(0, len(updates), _PART):
@@ -431,7 +431,7 @@ _HEADERS = (
 )
 
 
-def headers_of(update: Update, stream: str) -> list[tuple[str, str | bytes | None]]:
+def headers_of(update: ReleasedUpdate, stream: str) -> list[tuple[str, str | bytes | None]]:
     """The headers of an update's record."""
     attributes = attributes_of(update, stream)
     return [(header, attributes[name]) for header, name in _HEADERS]

@@ -27,7 +27,7 @@ from nats.aio.msg import Msg
 from nats.js import api
 
 from gateway.brokers.nats_client import NatsClient
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import Position
 from gateway.sinks.cloudevents import attributes_of
 from gateway.sinks.stream import SinkAway, UpdateChunk
@@ -188,7 +188,7 @@ class NatsSink:
             )
         return Position.of(found[2])
 
-    def _lacking(self, updates: list[Update]) -> list[Update]:
+    def _lacking(self, updates: list[ReleasedUpdate]) -> list[ReleasedUpdate]:
         """The updates that the stream does not have yet: a chunk may begin before the stream's position."""
         if self._at is None:
             return updates
@@ -197,7 +197,7 @@ class NatsSink:
             first += 1
         return updates[first:] if first else updates
 
-    async def _publish_all(self, updates: list[Update]) -> None:
+    async def _publish_all(self, updates: list[ReleasedUpdate]) -> None:
         try:
             async with asyncio.timeout(_CHUNK_S):
                 while updates:
@@ -240,7 +240,7 @@ class NatsSink:
         while run.answered < run.sent:
             await self._progress(run)
 
-    def _headers(self, update: Update) -> dict[str, str]:
+    def _headers(self, update: ReleasedUpdate) -> dict[str, str]:
         attributes = attributes_of(update, self._identity)
         found = {f"ce-{name}": _encoded(value) for name, value in attributes.items()}
         found[_ID] = _encoded(f"{self._identity}/{update.position}")
@@ -271,7 +271,7 @@ class NatsSink:
             if answer.error is not None or answer.stream == self._stream:
                 run.take(int(place), answer)
 
-    def _meaning(self, refusal: "_Refusal", update: Update) -> EngineError:
+    def _meaning(self, refusal: "_Refusal", update: ReleasedUpdate) -> EngineError:
         """The error for a refused update: SinkAway if a later attempt may succeed."""
         what = f"{self.name}: refuses update {update.position} of {update.subscription_id!r}"
         said = f"the server says {refusal.description!r}"
@@ -369,7 +369,7 @@ class _Run:
         Set by each reply.
     """
 
-    def __init__(self, updates: list[Update], number: int):
+    def __init__(self, updates: list[ReleasedUpdate], number: int):
         self.updates = updates
         self.number = number
         self.sent = self.answered = self.taken = self.stored = self.open_bytes = 0
@@ -427,7 +427,7 @@ def _encoded(value: str) -> str:
     return value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)
 
 
-def _size(update: Update, headers: Mapping[str, str]) -> int:
+def _size(update: ReleasedUpdate, headers: Mapping[str, str]) -> int:
     """Bytes of a message as the server counts them against `max_payload`."""
     lines = sum(len(name) + len(value) + 4 for name, value in headers.items())
     return len(update.data) + lines + len("NATS/1.0\r\n\r\n")

@@ -21,7 +21,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, DeliveryError, EngineError
@@ -231,7 +231,7 @@ class PostgresSink:
             )
         self._is_begun = True
 
-    def _add(self, connection: psycopg.Connection[Any], updates: Sequence[Update]) -> None:
+    def _add(self, connection: psycopg.Connection[Any], updates: Sequence[ReleasedUpdate]) -> None:
         """Add updates, and change the results by them."""
         if not updates:
             return

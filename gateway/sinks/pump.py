@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.serve.released import Update
-from gateway.serve.update_parts import BEGINNING, Place, Position, Taken
+from gateway.serve.released import ReleasedUpdate
+from gateway.serve.update_parts import BEGINNING, Place, Position, TakenUpdates
 from gateway.shell.terminal import whole_file
 from gateway.sinks.cursor import START, Supply
 from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
@@ -39,7 +39,7 @@ CHECK_S = 5.0
 _SAVE_S = 1.0
 
 
-class Reached(NamedTuple):
+class DurablePlace(NamedTuple):
     """How far a receiver has a stream durably: the place, and how many updates before it were lost."""
 
     place: Place
@@ -93,15 +93,15 @@ class Positions:
         if found.stream == stream:
             self._file = found
 
-    def of(self, name: str) -> Reached:
+    def of(self, name: str) -> DurablePlace:
         """How far a sink was; the beginning for a new one."""
         with self._lock:
             row = self._file.sinks.get(name)
         if row is None:
-            return Reached(START, 0)
-        return Reached(Place(Position(row.boundary, row.index), row.updates), row.lost)
+            return DurablePlace(START, 0)
+        return DurablePlace(Place(Position(row.boundary, row.index), row.updates), row.lost)
 
-    def save(self, name: str, reached: Reached) -> None:
+    def save(self, name: str, reached: DurablePlace) -> None:
         """Write how far a sink is. One file, written whole. Raises DeliveryError."""
         (position, updates), lost = reached
         with self._lock:
@@ -162,7 +162,7 @@ class Pump:
         self._wanted = self._reached.place.position
         self._at: Place | None = None  # behind what was given to the sink
         self._lost = self._reached.lost  # of what was read so far
-        self._given: deque[Reached] = deque()  # ends of chunks that are not durable
+        self._given: deque[DurablePlace] = deque()  # ends of chunks that are not durable
         self._pause_s = LEAST_PAUSE_S
         self._was_open = False
         self._came = threading.Event()
@@ -258,7 +258,7 @@ class Pump:
     def _open(self) -> None:
         position = self._sink.open(self._stream)
         if position is None:  # a receiver that keeps its position, and has none, has nothing
-            self._reached = Reached(START, 0) if self._sink.exactly_once else self._reached
+            self._reached = DurablePlace(START, 0) if self._sink.exactly_once else self._reached
             position = self._reached.place.position
         if position.boundary >= self._logged():
             raise ConfigError(
@@ -294,7 +294,7 @@ class Pump:
             return True
         self._note_lost(taken)
         for chunk, end in chunks_of(taken, MOST):
-            self._deliver(chunk, Reached(end, self._lost))
+            self._deliver(chunk, DurablePlace(end, self._lost))
         self._note_open()
         self._save(_SAVE_S)
         return True
@@ -312,7 +312,7 @@ class Pump:
                 raise DeliveryError(f"{self.name}: has more than the stream; it is another one's")
             return False
         self._at, self._lost = place, self._reached.lost
-        self._reached = Reached(place, self._lost)
+        self._reached = DurablePlace(place, self._lost)
         return True
 
     def _note_open(self) -> None:
@@ -320,13 +320,13 @@ class Pump:
             self._say(f"{self.name} is there again")
         self.state, self.error, self._was_open = "delivering", "", True
 
-    def _is_early(self, taken: Taken) -> bool:
+    def _is_early(self, taken: TakenUpdates) -> bool:
         """Whether only boundaries without updates have passed, and the receiver has learnt of others just now."""
         assert self._at is not None
         nothing = not taken.updates and taken.behind.updates == self._at.updates
         return nothing and not self._finishing.is_set() and time.monotonic() < self._delivered_s + _PASSED_S
 
-    def _note_lost(self, taken: Taken) -> None:
+    def _note_lost(self, taken: TakenUpdates) -> None:
         assert self._at is not None
         lost = taken.behind.updates - self._at.updates - len(taken.updates)
         if lost > 0:
@@ -336,7 +336,7 @@ class Pump:
                 "are gone; what follows is delivered, and results there are wrong where these would have changed them"
             )
 
-    def _deliver(self, chunk: UpdateChunk, end: Reached) -> None:
+    def _deliver(self, chunk: UpdateChunk, end: DurablePlace) -> None:
         if self._closing.is_set():
             return
         durable = self._sink.deliver(chunk)
@@ -359,7 +359,7 @@ class Pump:
             self._say(f"{self.name}: its position is not written: {error}")
 
 
-def chunks_of(taken: Taken, most: int) -> Iterator[tuple[UpdateChunk, Place]]:
+def chunks_of(taken: TakenUpdates, most: int) -> Iterator[tuple[UpdateChunk, Place]]:
     """Cut what was read into chunks of at most `most` updates, each with the place behind it."""
     updates = taken.updates
     skipped = taken.behind.updates - len(updates)
@@ -376,5 +376,5 @@ def chunks_of(taken: Taken, most: int) -> Iterator[tuple[UpdateChunk, Place]]:
     yield UpdateChunk(some, behind, taken.ends_boundary, behind.boundary), taken.behind
 
 
-def _boundary(update: Update) -> int:
+def _boundary(update: ReleasedUpdate) -> int:
     return Position.of(update.position).boundary

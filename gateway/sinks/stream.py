@@ -8,7 +8,7 @@ same ids. Driven by `gateway.sinks.pump`.
 
 from typing import NamedTuple, Protocol
 
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import Position
 from matching.errors import EngineError
 
@@ -22,13 +22,13 @@ class SinkAway(EngineError):
 class UpdateChunk(NamedTuple):
     """Consecutive updates of a stream.
 
-    updates : list of Update    in the order of the stream; none if boundaries passed without any
+    updates : list of ReleasedUpdate    in the order of the stream; none if boundaries passed without any
     behind : Position           behind the last of them
     ends_boundary : bool        whether `behind` is the end of a boundary: results are as of a boundary only there
     through_seq : int           the last seq of the boundary of `behind`
     """
 
-    updates: list[Update]
+    updates: list[ReleasedUpdate]
     behind: Position
     ends_boundary: bool
     through_seq: int

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.live.pipe import Line, Pipe, one_line
+from gateway.live.pipe import InputLine, Pipe, one_line
 from gateway.live.write_ahead_log import WriteAheadLog
-from gateway.sources.source import Position, Source, SourceAway
+from gateway.sources.source import BrokerSource, Position, SourceAway
 from spouts.log import Origin
 
 #: Messages that are read at a time at most, in the first read, and bytes from which on fewer are.
@@ -22,7 +22,7 @@ _READ_S, _ROOM_S = 0.2, 0.1
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
 
 #: Takes lines, each with its origin; False if there is no room now, and nothing was taken.
-HandOver = Callable[[Sequence[Line]], bool]
+HandOver = Callable[[Sequence[InputLine]], bool]
 
 
 class Feed:
@@ -30,7 +30,7 @@ class Feed:
 
     Parameters
     ----------
-    source : Source
+    source : BrokerSource
     wal : WriteAheadLog
         It has the position to begin behind.
     hand_over : callable
@@ -49,7 +49,7 @@ class Feed:
     ended : bool
     """
 
-    def __init__(self, source: Source, wal: WriteAheadLog, hand_over: HandOver):
+    def __init__(self, source: BrokerSource, wal: WriteAheadLog, hand_over: HandOver):
         self.state, self.error = "connecting", ""
         self.records = self.reconnects = self.removed = 0
         self.failure: BaseException | None = None
@@ -133,7 +133,7 @@ class Feed:
             self._acknowledged = durable
             self._source.acknowledge(durable)
 
-    def _new(self, most: int) -> list[Line]:
+    def _new(self, most: int) -> list[InputLine]:
         """The next messages, without any that a broker delivers again."""
         found, came_s, last = [], time.monotonic(), {key: offset for key, (offset, _) in self._read.items()}
         for one in self._source.read(most, _READ_S):
@@ -141,10 +141,10 @@ class Feed:
                 last[one.partition] = one.offset
                 number = self._number + len(found) + 1
                 origin = Origin(self.name, one.partition, one.offset, one.token)
-                found.append(Line(number, one_line(one.data), came_s, origin))
+                found.append(InputLine(number, one_line(one.data), came_s, origin))
         return found
 
-    def _note(self, lines: Sequence[Line]) -> None:
+    def _note(self, lines: Sequence[InputLine]) -> None:
         for line in lines:
             if line.origin is not None:
                 self._read[line.origin.partition] = line.origin.offset, line.origin.token
@@ -155,7 +155,7 @@ class Feed:
 def into_pipe(pipe: Pipe, stop: Callable[[], bool]) -> HandOver:
     """Hands lines to `skyray live`, waiting while too many are ahead; when the stream ends, the rest is not taken."""
 
-    def hand_over(lines: Sequence[Line]) -> bool:
+    def hand_over(lines: Sequence[InputLine]) -> bool:
         for line in lines:
             while not pipe.offer(line, _ROOM_S):
                 if pipe.ended or stop():

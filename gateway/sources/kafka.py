@@ -42,7 +42,7 @@ _REFUSALS: frozenset[int] = frozenset(
 
 
 class KafkaSource:
-    """See `gateway.sources.source.Source`.
+    """See `gateway.sources.source.BrokerSource`.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 
 class NatsSource:
-    """See `gateway.sources.source.Source`.
+    """See `gateway.sources.source.BrokerSource`.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class Delivered(NamedTuple):
 Position = Mapping[str, tuple[int, str]]
 
 
-class Source(Protocol):
+class BrokerSource(Protocol):
     """One stream of a broker.
 
     Attributes

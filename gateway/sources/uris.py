@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.brokers.kafka_properties import read_properties
 from gateway.brokers.uris import NAME, TOPIC, check_parameters, hosts_of, name_of, refuse_login, shown, split, wrong_of
 from gateway.sources.folder import FolderSource
-from gateway.sources.source import Source
+from gateway.sources.source import BrokerSource
 from matching.errors import ConfigError
 from matching.extras import require
 
@@ -24,7 +24,7 @@ _SCHEMES: Mapping[str, tuple[str, re.Pattern[str], frozenset[str], int, str]] = 
 _FEED = "feed:"
 
 
-def source_of(uri: str) -> Source:
+def source_of(uri: str) -> BrokerSource:
     """The source that a URI names; nothing is connected yet.
 
     Raises
@@ -62,7 +62,7 @@ def source_of(uri: str) -> Source:
     return KafkaSource(",".join(hosts), name, options.get("group", ""), properties)
 
 
-def _folder_source(uri: str) -> Source:
+def _folder_source(uri: str) -> BrokerSource:
     folder = Path(uri.removeprefix(_FEED)).absolute()
     if uri == _FEED or not folder.is_dir():
         raise ConfigError(f"--from {uri}: there is no such folder; create it, or let the job begin that feeds it")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import CATEGORY, NUMBER, Attribute
+from matching.attributes import CATEGORY, NUMBER, DeclaredAttribute
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float64, Int32, Int64
 
@@ -79,7 +79,7 @@ def draw_shapes(
 
 def draw_conditions(
     rng: np.random.Generator,
-    attributes: Sequence[Attribute],
+    attributes: Sequence[DeclaredAttribute],
     own: Sequence[Sequence[Any]],
     others: Sequence[Sequence[Any]],
     has: Bools,
@@ -89,7 +89,7 @@ def draw_conditions(
     Parameters
     ----------
     rng : Generator
-    attributes : sequence of Attribute
+    attributes : sequence of DeclaredAttribute
     own, others : sequences of n values, for each attribute
         Those of the message of each row, and of another one, whose category may be wanted too; None: it has none.
     has : bool[n]

@@ -20,8 +20,8 @@ from matching.operator import (
     OperatorContext,
     OperatorInput,
     OperatorOutput,
+    OperatorSnapshot,
     Regional,
-    Snapshot,
     Work,
 )
 from matching.space import Space
@@ -134,11 +134,11 @@ class BooleanOperator(Regional):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()
 
-    def snapshot(self, stored: int | None = None) -> Snapshot:
+    def snapshot(self, stored: int | None = None) -> OperatorSnapshot:
         version, engine = self.engine.changes, self.engine
         if version != stored:
             engine = engine.snapshot()
-        return Snapshot(version, lambda: State.of(engine.table()), lambda: State({}, {}, {}))
+        return OperatorSnapshot(version, lambda: State.of(engine.table()), lambda: State({}, {}, {}))
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         self.engine.insert(state.take(np.flatnonzero(assigned)).table)

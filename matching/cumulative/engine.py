@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from matching.cumulative.results import BestResults, ResultRows
+from matching.cumulative.results import BestResults, CumulativeRows
 from matching.filters import Filters
 from matching.index import SubscriptionIndex
 from matching.model import Int32, MessageBatch, SubscriptionTable
@@ -42,7 +42,7 @@ class CumulativeEngine(SubscriptionIndex):
         """Those of the subscriptions, as kernels take them."""
         return self.subscriptions.filters.view
 
-    def insert(self, table: SubscriptionTable, results: ResultRows | None = None) -> Int32:
+    def insert(self, table: SubscriptionTable, results: CumulativeRows | None = None) -> Int32:
         """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on."""
         slots = self.subscriptions.insert(table)
         self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)

@@ -11,16 +11,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from matching.cumulative.engine import CumulativeEngine
-from matching.cumulative.results import ResultRows
+from matching.cumulative.results import CumulativeRows
 from matching.errors import EngineError
 from matching.model import LEAVE, NO_UPDATES, Int32, Int64, ResultBatch, UpdateBatch, concatenate
-from matching.operator import Bools, Matched, OperatorContext, OperatorInput, OperatorOutput, Snapshot, Standing, Work
+from matching.operator import (
+    Bools,
+    Matched,
+    OperatorContext,
+    OperatorInput,
+    OperatorOutput,
+    OperatorSnapshot,
+    ResultOperator,
+    Work,
+)
 from matching.result_rows import ranks
-from matching.storage.state import Lists, State
+from matching.storage.state import RaggedColumns, State
 from matching.window import Boundary
 
 
-class CumulativeOperator(Standing):
+class CumulativeOperator(ResultOperator):
     """Subscriptions of one kind at one query task; see `matching.operator.KindOperator`.
 
     Parameters
@@ -96,7 +105,7 @@ class CumulativeOperator(Standing):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays()
 
-    def snapshot(self, stored: int | None = None) -> Snapshot:
+    def snapshot(self, stored: int | None = None) -> OperatorSnapshot:
         subscriptions, best = self.engine.subscriptions, self.engine.best.snapshot()
         version, slots = subscriptions.slots.changes, subscriptions.live_slots()
         if version != stored:
@@ -109,15 +118,15 @@ class CumulativeOperator(Standing):
 
         def results() -> State:
             offsets, seq, key = best.rows(slots)
-            lists = {"best": Lists(offsets, {"seq": seq, "key": key})}
+            lists = {"best": RaggedColumns(offsets, {"seq": seq, "key": key})}
             return State({"at": best.view.after[slots] + 1}, lists, {})
 
-        return Snapshot(version, rows, results)
+        return OperatorSnapshot(version, rows, results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         mine = state.take(np.flatnonzero(assigned))
         best = mine.lists["best"]
-        self.engine.insert(mine.table, ResultRows(best.offsets, **best.columns))
+        self.engine.insert(mine.table, CumulativeRows(best.offsets, **best.columns))
         self._closed = boundary.number
 
     def _change(self, batch_input: OperatorInput) -> UpdateBatch:

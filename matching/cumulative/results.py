@@ -71,7 +71,7 @@ class Best(NamedTuple):
     used: Int64
 
 
-class ResultRows(NamedTuple):
+class CumulativeRows(NamedTuple):
     """Results of some slots, row after row: `offsets` int64[rows + 1], `seq` int64, `key` float64; best first."""
 
     offsets: Int64
@@ -159,7 +159,7 @@ class BestResults:
         if int(v.used[_POOL_END]) + int(v.sizes[v.size_class.max(initial=0) + 1]) > pool:
             self._grow_pool(pool + max(1 << 10, pool // 2, 2 * int(v.sizes[v.size_class.max(initial=0) + 1])))
 
-    def load(self, c: Subscriptions, slots: Int32, rows: ResultRows) -> None:
+    def load(self, c: Subscriptions, slots: Int32, rows: CumulativeRows) -> None:
         """Set the results of new slots, and their thresholds. O(entries)."""
         counts = np.diff(rows.offsets).astype(np.int32)
         classes = np.searchsorted(_SIZES, counts)
@@ -178,11 +178,11 @@ class BestResults:
         full = np.flatnonzero((counts > 0) & (counts == c.k[slots]))
         c.threshold[slots[full]] = rows.key[rows.offsets[full + 1] - 1]
 
-    def rows(self, slots: Int32) -> ResultRows:
+    def rows(self, slots: Int32) -> CumulativeRows:
         """Results of these slots. O(entries)."""
         v = self.view
         offsets, places = take_ragged_at(v.start[slots], v.count[slots])
-        return ResultRows(offsets, v.seq[places], v.key[places])
+        return CumulativeRows(offsets, v.seq[places], v.key[places])
 
     def snapshot(self) -> "BestResults":
         """A frozen copy for `rows` and `after`, which later calls do not change. O(slots + entries)."""

@@ -18,13 +18,13 @@ from matching.skyline.results import CandidatePool
 from matching.skyline.subscriptions import SkylineSubscriptions
 from matching.skyline.window import Candidates
 from matching.space import Space
-from matching.storage.state import Lists, State
+from matching.storage.state import RaggedColumns, State
 
 #: Result buffers of some slots: columns by slot, and entries.
-Buffers = tuple[dict[str, np.ndarray], Lists]
+Buffers = tuple[dict[str, np.ndarray], RaggedColumns]
 
 
-class Offers(NamedTuple):
+class SkylineOffers(NamedTuple):
     """New candidates that are alive, each pair once: slot int32[n], seq, life int64[n], relevances float64[n]."""
 
     slot: Int32
@@ -71,7 +71,7 @@ class SkylineEngine(ABC):
         """Memory of the engine in bytes; O(all), since deferred entries are settled first."""
         return sum(array.nbytes for array in self.arrays().values())
 
-    def defer(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+    def defer(self, offers: SkylineOffers, slots: Int32, seqs: Int64) -> tuple[SkylineOffers, Int32, Int64]:
         """Defer arrivals and ends that change no skyline; returns the others, which `apply` must take.
 
         Called before `apply`, for all or some of the slots that advance to the next boundary.
@@ -79,12 +79,12 @@ class SkylineEngine(ABC):
         return offers, slots, seqs
 
     @abstractmethod
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         """Advance all subscriptions to the next boundary.
 
         Parameters
         ----------
-        offers : Offers
+        offers : SkylineOffers
         slots, seqs            int32[n], int64[n]: message `seqs[i]`, a candidate of `slots[i]` so far, was ended
         floor : int            floor of the boundary: messages with `life` at or below it have expired
 

@@ -37,14 +37,14 @@ from matching.operator import (
     OperatorContext,
     OperatorInput,
     OperatorOutput,
+    OperatorSnapshot,
     Regional,
-    Snapshot,
     Windowed,
     Work,
 )
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
 from matching.result_rows import join_results, ranks, result_updates, take_results
-from matching.skyline.engine import Offers, SkylineEngine
+from matching.skyline.engine import SkylineEngine, SkylineOffers
 from matching.skyline.results import SkylineRows
 from matching.skyline.window import Candidates, SkylineQueries
 from matching.space import Space
@@ -156,7 +156,7 @@ class SkylineOperator(Windowed, Regional):
         if len(batch_input.withheld):
             withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
             self._missed = withheld.seq[index.match(withheld).row]
-        offers = Offers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
+        offers = SkylineOffers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
@@ -277,7 +277,7 @@ class SkylineOperator(Windowed, Regional):
     def arrays(self) -> dict[str, np.ndarray]:
         return self.engine.arrays() | {"home": self._home, "waits": self.refills.waits}
 
-    def snapshot(self, stored: int | None = None) -> Snapshot:
+    def snapshot(self, stored: int | None = None) -> OperatorSnapshot:
         subscriptions, slots = self.engine.subscriptions, self._homed_slots()
         version, buffers = subscriptions.slots.changes, self.engine.snapshot(slots)
         if version != stored:
@@ -287,7 +287,7 @@ class SkylineOperator(Windowed, Regional):
             rows, entries = buffers()
             return State(rows, {"kept": entries}, {})
 
-        return Snapshot(version, lambda: State.of(subscriptions.table(slots)), results)
+        return OperatorSnapshot(version, lambda: State.of(subscriptions.table(slots)), results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         rows = np.flatnonzero(assigned)
@@ -312,7 +312,7 @@ class SkylineOperator(Windowed, Regional):
         if self._home.shape[0] < capacity:
             self._home = resized(self._home, capacity)
 
-    def _by_number(self, offers: Offers, lost_slots: Int32, lost_seqs: Int64) -> SkylineHits:
+    def _by_number(self, offers: SkylineOffers, lost_slots: Int32, lost_seqs: Int64) -> SkylineHits:
         """The hits by subscription number instead of slot."""
         number = self.engine.subscriptions.slots.number
         return SkylineHits(number[offers.slot], *offers[1:], number[lost_slots], lost_seqs)
@@ -324,7 +324,8 @@ class SkylineOperator(Windowed, Regional):
         slots = [self._slots_of(each.number, delta.boundary) for each in found]
         lost = [self._slots_of(each.lost_number, delta.boundary) for each in found]
         theirs = (
-            Offers(of, each.seq, each.life, each.spatial, each.text) for of, each in zip(slots, found, strict=True)
+            SkylineOffers(of, each.seq, each.life, each.spatial, each.text)
+            for of, each in zip(slots, found, strict=True)
         )
         return delta._replace(
             offers=concatenate([delta.offers, *theirs]),
@@ -373,7 +374,7 @@ def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageB
 
 
 _NO_SLOTS = np.zeros(0, np.int32)
-_NO_OFFERS = Offers(_NO_SLOTS, _NONE, _NONE, np.zeros(0), np.zeros(0))
+_NO_OFFERS = SkylineOffers(_NO_SLOTS, _NONE, _NONE, np.zeros(0), np.zeros(0))
 _NO_HITS = Hits(_NO_SLOTS, _NO_SLOTS, (np.zeros(0), np.zeros(0)), 0, 0, 0)
 _NO_ROWS = SkylineRows(np.zeros(1, np.int64), _NONE, np.zeros(0), np.zeros(0))
 _NONE_NEEDED = RefillNeeded(_NO_SLOTS, _NO_ROWS)

@@ -17,7 +17,7 @@ from compiling.njit import njit, njit_no_refcount
 from matching.model import Float64, Int8, Int32, Int64
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
-from matching.storage.state import Lists
+from matching.storage.state import RaggedColumns
 
 #: `until` of an entry that no other entry dominates; at or below every floor.
 UNDOMINATED = -(2**63)
@@ -142,15 +142,15 @@ class CandidatePool:
         now.view = v._replace(start=v.start.copy(), count=v.count.copy(), due=v.due.copy(), **pools)
         return now
 
-    def lists(self, slots: Int32) -> Lists:
+    def lists(self, slots: Int32) -> RaggedColumns:
         """Entries of these slots, by column. O(entries)."""
         v = self.view
         offsets = np.zeros(slots.shape[0] + 1, np.int64)
         np.cumsum(v.count[slots], out=offsets[1:])
         picked = np.arange(offsets[-1]) + np.repeat(v.start[slots] - offsets[:-1], v.count[slots])
-        return Lists(offsets, {name: getattr(v, name)[picked] for name in _POOLS})
+        return RaggedColumns(offsets, {name: getattr(v, name)[picked] for name in _POOLS})
 
-    def fill(self, slots: Int32, entries: Lists) -> None:
+    def fill(self, slots: Int32, entries: RaggedColumns) -> None:
         """Restore the entries that `lists` returned into empty slots. O(entries)."""
         columns = tuple(np.ascontiguousarray(entries.columns[name]) for name in _POOLS)
         done = 0

@@ -19,7 +19,7 @@ _MOST_DEAD = 0.25
 NEVER = -1
 
 
-class Columns(NamedTuple):
+class RegionColumns(NamedTuple):
     """Kernel view of the rows; n slots, of which only live ones mean anything.
 
     number : int64[n]      of the subscription; negative for a free slot
@@ -58,9 +58,9 @@ class RegionSubscriptions:
         return len(self.slots)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> RegionColumns:
         """The arrays as they are now; grown arrays are new arrays, so fetch this again after `insert`."""
-        return Columns(self.slots.number, self._region, self._start, self._terms)
+        return RegionColumns(self.slots.number, self._region, self._start, self._terms)
 
     def insert(self, table: SubscriptionTable | Regions) -> Int32:
         """Add rows; returns their slots (int32[n]). O(n + terms), amortised.

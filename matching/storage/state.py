@@ -20,7 +20,7 @@ _OPTIONAL = ("vector", "radius_m")
 _WORDS = ("terms", "weights")
 
 
-class Lists(NamedTuple):
+class RaggedColumns(NamedTuple):
     """Columns of one ragged group: row i owns entries offsets[i] : offsets[i + 1] of each."""
 
     offsets: Int64
@@ -31,7 +31,7 @@ class State(NamedTuple):
     """See the module. All rows are subscriptions; `rows` has at least `number`."""
 
     rows: dict[str, np.ndarray]
-    lists: dict[str, Lists]
+    lists: dict[str, RaggedColumns]
     whole: dict[str, np.ndarray]
 
     @classmethod
@@ -43,10 +43,10 @@ class State(NamedTuple):
         for name in _OPTIONAL:
             if not columns[name].shape[0]:
                 del columns[name]
-        lists = {"words": Lists(columns.pop("term_offsets"), words)}
+        lists = {"words": RaggedColumns(columns.pop("term_offsets"), words)}
         if not offsets.shape[0]:  # states of several tasks are joined: all have the group
             offsets = np.zeros(len(table) + 1, np.int64)
-        lists["filters"] = Lists(offsets, {"words": filters})
+        lists["filters"] = RaggedColumns(offsets, {"words": filters})
         return cls(columns, lists, {})
 
     @property
@@ -67,7 +67,7 @@ class State(NamedTuple):
         lists = {}
         for name, group in self.lists.items():
             offsets, picked = take_ragged(group.offsets, rows)
-            lists[name] = Lists(offsets, {column: values[picked] for column, values in group.columns.items()})
+            lists[name] = RaggedColumns(offsets, {column: values[picked] for column, values in group.columns.items()})
         return State({name: values[rows] for name, values in self.rows.items()}, lists, self.whole)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -85,7 +85,7 @@ class State(NamedTuple):
         for path, values in arrays.items():
             where, *names = path.split(_SEPARATOR)
             if where == "offsets":
-                state.lists[names[0]] = Lists(values, {})
+                state.lists[names[0]] = RaggedColumns(values, {})
         for path, values in arrays.items():
             where, *names = path.split(_SEPARATOR)
             if where == "rows":
@@ -120,7 +120,9 @@ def join_states(states: Sequence[State]) -> State:
         offsets = np.zeros(lengths.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         parts = [state.lists[group].columns for state in states]
-        lists[group] = Lists(offsets, {name: np.concatenate([part[name] for part in parts]) for name in columns})
+        lists[group] = RaggedColumns(
+            offsets, {name: np.concatenate([part[name] for part in parts]) for name in columns}
+        )
     order = np.argsort(rows["number"], kind="stable")
     number = rows["number"][order]
     if np.any(number[1:] == number[:-1]):

@@ -35,9 +35,9 @@ from matching.operator import (
     OperatorContext,
     OperatorInput,
     OperatorOutput,
+    OperatorSnapshot,
     Relax,
     Replicated,
-    Snapshot,
     Thresholds,
     WindowRequest,
     Work,
@@ -47,7 +47,7 @@ from matching.result_rows import ResultRows, join_results, ranks, result_updates
 from matching.space import Space
 from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import resized
-from matching.storage.state import Lists, State
+from matching.storage.state import RaggedColumns, State
 from matching.topk.engine import TopkEngine
 from matching.topk.offers import NO_SLOTS, Offers, distinct, join_offers
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
@@ -280,7 +280,7 @@ class TopkOperator(Replicated):
         arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
         return arrays | {"version": self._version, "waits": self.refills.waits, "stamp": self._stamp}
 
-    def snapshot(self, stored: int | None = None) -> Snapshot:
+    def snapshot(self, stored: int | None = None) -> OperatorSnapshot:
         subscriptions, buffers = self.engine.subscriptions, self.buffers.snapshot()
         version, slots = subscriptions.slots.changes, subscriptions.live_slots()
         columns = {"threshold": subscriptions.columns.threshold[slots], "version": self._version[slots]}
@@ -290,9 +290,9 @@ class TopkOperator(Replicated):
 
         def results() -> State:
             offsets, seq, life, score = buffers.entries(slots)
-            return State(columns, {"buffer": Lists(offsets, {"seq": seq, "life": life, "score": score})}, whole)
+            return State(columns, {"buffer": RaggedColumns(offsets, {"seq": seq, "life": life, "score": score})}, whole)
 
-        return Snapshot(version, lambda: State.of(subscriptions.rows(slots)), results)
+        return OperatorSnapshot(version, lambda: State.of(subscriptions.rows(slots)), results)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         mine = np.flatnonzero(home == self.context.task)

@@ -71,7 +71,7 @@ class Buffers(NamedTuple):
     used: Int64
 
 
-class Closed(NamedTuple):
+class ClosedBuffers(NamedTuple):
     """Effect of a batch on the buffers (`ResultBuffers.close`).
 
     touched : int32[t], count : int32[t]    slots that gained or lost entries, ascending; entries left
@@ -153,7 +153,7 @@ class ResultBuffers:
         dominators: Int32,
         threshold: Float64,
         passed_over: NDArray[np.bool_],
-    ) -> Closed:
+    ) -> ClosedBuffers:
         """Offer the hits of a batch, drop entries with life <= floor from all slots, and compare the results.
 
         The same as `results`, `offer`, `expire` and `result_updates` in turn, but slot by slot, so that each buffer is
@@ -205,7 +205,7 @@ class ResultBuffers:
         np.cumsum(lengths, out=offsets[1:])
         before = ResultRows(offsets, columns[6], columns[7])
         slot, seq, score, enters, short = columns[:5]
-        return Closed(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
+        return ClosedBuffers(touched[: done[1]], count[: done[1]], slot, seq, score, enters, short, before)
 
     def _by_slot(
         self, slots: Int32, seqs: Int64, lives: Int64, scores: Float64, least: int, most: int

@@ -94,7 +94,7 @@ class TokenTable(NamedTuple):
 class Cut(NamedTuple):
     """Tokens of texts, in order of appearance.
 
-    tokens : int32[n]           numbers of a `Cutter`
+    tokens : int32[n]           numbers of a `TextCutter`
     offsets : int64[texts + 1]  cuts `tokens` into texts
     """
 
@@ -102,7 +102,7 @@ class Cut(NamedTuple):
     offsets: Int64
 
 
-class Cutter:
+class TextCutter:
     """Cuts texts, and numbers their tokens; for one thread.
 
     Attributes

@@ -14,7 +14,7 @@ from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
 from matching.text import TermColumns, Vocabulary
-from matching.words.cutting import Cut, Cutter, longest
+from matching.words.cutting import Cut, TextCutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
 #: Terms of a text up to which insertion is faster than sorting.
@@ -63,12 +63,12 @@ class MessageWords:
     Notes
     -----
     With new terms admitted 2.5 us for an English tweet, 4.5 us for a text of several scripts, and 1 us more for each
-    new token (`benchmarks.texts`, on a busy machine). Memory as of `Cutter`, and 150 bytes a token.
+    new token (`benchmarks.texts`, on a busy machine). Memory as of `TextCutter`, and 150 bytes a token.
     """
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
-        self._cutter = Cutter()
+        self._cutter = TextCutter()
         self._forget()
 
     def cut(self, texts: Sequence[str]) -> Cut:

@@ -9,13 +9,13 @@ import numpy as np
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32
 from matching.storage.cells import box_of, subscription_word
-from matching.storage.region_subscriptions import Columns
+from matching.storage.region_subscriptions import RegionColumns
 
 #: Ranks that share a rectangle in long lists: two cache lines of words behind one test.
 BLOCK = 16
 
 
-def build_trie(slots: Int32, columns: Columns, described, bucket: int) -> dict[str, np.ndarray]:
+def build_trie(slots: Int32, columns: RegionColumns, described, bucket: int) -> dict[str, np.ndarray]:
     """Arrays of `mbr_trie.Trie` and `lfilter_parts.Boxes` for these slots. O((n + keywords) log n).
 
     Parameters

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
-from matching.storage.region_subscriptions import Columns
+from matching.storage.region_subscriptions import RegionColumns
 from matching.storage.slots import as_input, longer
 from matching.storage.sorting import ascending
 from papers.lfilter.lfilter_parts import first_not_below, interleave, text_bit
@@ -26,7 +26,7 @@ _OPEN = -1
 _NARROW_RIM = 127
 
 
-def build_quadtree(slot, word, text, columns: Columns, leaf_capacity: int) -> dict[str, np.ndarray]:
+def build_quadtree(slot, word, text, columns: RegionColumns, leaf_capacity: int) -> dict[str, np.ndarray]:
     """Arrays of `pt_quadtree.Quadtree` over the boxes of these ranks. O(n log n).
 
     Parameters
@@ -41,7 +41,7 @@ def build_quadtree(slot, word, text, columns: Columns, leaf_capacity: int) -> di
     return list_cells(head, cell, entry, slot, word, text, columns)
 
 
-def list_cells(head, cell, entry, slot, word, text, columns: Columns) -> dict[str, np.ndarray]:
+def list_cells(head, cell, entry, slot, word, text, columns: RegionColumns) -> dict[str, np.ndarray]:
     """What `build_quadtree` returns, for cells and lists that have been made (`pt_quadtree.Quadtree`)."""
     word = as_input(word, np.uint64)
     tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bolts.shares import Owners
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.verify import verify_run
 from gateway.serve.releasing import Releaser
 from gateway.subscriptions.generate import generate_subscriptions
@@ -65,7 +65,7 @@ def config_of(inputs, out, deliveries, **more):
 def by_id(out):
     """The updates of each subscription id, in the order of the files."""
     rows: dict[str, list] = {}
-    for piece in Run(out).pieces():
+    for piece in RunReader(out).pieces():
         for row in piece.to_pylist():
             rows.setdefault(row.pop("subscription_id"), []).append(tuple(row.values()))
     return rows
@@ -101,7 +101,7 @@ def test_several_delivery_tasks_write_what_one_writes(inputs, single, sink, tmp_
 
 
 def ids_of(out, name):
-    run_of = Run(out)
+    run_of = RunReader(out)
     pieces = run_of.pieces(parts=[path for path in run_of.parts() if path.name == name])
     return pa.concat_tables(pieces)["subscription_id"].to_pylist()
 

@@ -12,7 +12,7 @@ import pytest
 import bolts.sinks
 import topology.running
 from gateway import cli
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError, EngineError, InputError
 from spouts.subscriptions import SubscriptionSpout
@@ -183,7 +183,7 @@ def died_at(server, out, stored, number, end=signal.SIGKILL, request="_asking"):
 
 def rows_of(out):
     """Updates of all committed parts."""
-    return Counter(tuple(row.values()) for row in Run(out).updates().to_pylist())
+    return Counter(tuple(row.values()) for row in RunReader(out).updates().to_pylist())
 
 
 @pytest.fixture(scope="module")

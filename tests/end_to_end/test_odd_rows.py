@@ -16,7 +16,7 @@ from gateway.client import flows
 from gateway.client.answers import Answer
 from gateway.commands.stream_options import subscribe_all
 from gateway.runs.verify import verify_run
-from gateway.serve.writer import Message
+from gateway.serve.writer import PublishedRow
 from matching.decoding import cut_deep, decode_object, is_deep
 from matching.reasons import MAX_DEPTH
 from matching.validate import MessageDecoder
@@ -104,7 +104,7 @@ def test_live_lines_of_any_depth_are_judged_and_the_stream_goes_on_from_what_was
 def test_broker_messages_of_any_depth_are_judged_and_known_again_in_a_new_life(tmp_path):
     def rows():
         lines = [line for line, _ in MESSAGES.values()]
-        return [Message(line, Origin("nats/X", "0", at, "")) for at, line in enumerate(lines, start=1)]
+        return [PublishedRow(line, Origin("nats/X", "0", at, "")) for at, line in enumerate(lines, start=1)]
 
     for taken in ("accepted", "duplicate"):
         with WriterStream(tmp_path / "out") as stream:
@@ -152,7 +152,7 @@ def test_client_says_of_each_line_what_the_server_would(tmp_path):
             return Answer(200, {}, msgspec.json.encode({"outcomes": outcomes}))
 
     async def outcomes_of():
-        rows = flows.in_groups(Link(), lines, flows.Rows.of_messages(None), flows.Patience(1.0))
+        rows = flows.in_groups(Link(), lines, flows.SentRows.of_messages(None), flows.Patience(1.0))
         return [one async for one in rows]
 
     found = asyncio.run(outcomes_of())

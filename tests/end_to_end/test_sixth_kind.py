@@ -35,7 +35,7 @@ from matching.model import (
 from matching.naive_rows import tally
 from matching.operator import NO_SEQS, Matched, OperatorOutput, Windowed, WindowIndex
 from matching.refill import BatchDelta, RefillCoordinator, RefillNeeded
-from matching.storage.state import Lists, State
+from matching.storage.state import RaggedColumns, State
 from tests.support.covering import tiered
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.skyline_topologies import SkylineMessages, SkylineWorld, router_of
@@ -225,7 +225,7 @@ class EarliestOperator(Windowed):
         state.rows["more"] = np.array([held.more for held in mine], np.bool_)
         pairs = Pairs.of([(0, *pair) for held in mine for pair in held.kept])
         offsets = np.cumsum([0, *(len(held.kept) for held in mine)])
-        state.lists["kept"] = Lists(offsets, {"seq": pairs.seq, "life": pairs.life})
+        state.lists["kept"] = RaggedColumns(offsets, {"seq": pairs.seq, "life": pairs.life})
         return state
 
     def restore(self, boundary, state, home, held):

@@ -31,7 +31,7 @@ from matching.model import (
     concatenate,
 )
 from matching.naive import Oracle
-from matching.naive_rows import DecayModel, Message, Subscription, tally
+from matching.naive_rows import DecayModel, NaiveMessage, NaiveSubscription, tally
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from tests.support.naive_tables import batch, message, removals, subscription, table
 
@@ -92,8 +92,8 @@ GROUPS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 class World(NamedTuple):
     """A stream with its subscriptions, and where they end."""
 
-    messages: list[Message]
-    subscriptions: list[Subscription]
+    messages: list[NaiveMessage]
+    subscriptions: list[NaiveSubscription]
     ended: dict[int, int]
     window: Window
     boundaries: list[Boundary]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission, RefusedLine
 from gateway.live.logged_changes import Accepted, plain_changes
 from gateway.serve.registry import Registry
 from matching.fields import Refusal, point_of
@@ -100,7 +100,7 @@ def test_logged_subscription_of_a_kind_that_no_task_takes_now_is_refused():
     some = [named(number, "ramen") for number in range(20)]
     refusing = gate(lambda parsed: Refusal("not_placeable", "nowhere") if parsed.kind == 1 else None)
     found = refusing.logged(record_of(some), 0)
-    assert isinstance(found, Refused) and found.reason == "not_placeable" and "s1" in found.what
+    assert isinstance(found, RefusedLine) and found.reason == "not_placeable" and "s1" in found.what
     assert gate().logged(record_of(some), 0) is None
 
 

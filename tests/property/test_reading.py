@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission, RefusedLine
 from gateway.live.mapping import ColumnMapping
 from gateway.live.reading import LineReader
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
@@ -106,7 +106,7 @@ def lines(draw):
 
 def singly(admission, mapping, line):
     renamed = mapping.rename(line)
-    return renamed if isinstance(renamed, Refused) else admission.row(renamed.row)
+    return renamed if isinstance(renamed, RefusedLine) else admission.row(renamed.row)
 
 
 def compare(given, schema, named, space="earth"):

@@ -9,7 +9,7 @@ from baselines.skyline.bnl import Bnl
 from baselines.skyline.sweep import Sweep
 from matching.kinds import KINDS
 from matching.naive import Skyline
-from matching.skyline.engine import Offers
+from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
@@ -114,7 +114,7 @@ class PrunesOnlyTheSkyline(Eager):
             hidden = v.spatial[waiting].copy()
             v.spatial[waiting] = 2.0  # out of reach of every newcomer
             v.text[waiting], texts = -1.0, v.text[waiting].copy()
-            super()._offer(Offers(*(column[i : i + 1] for column in offers)))
+            super()._offer(SkylineOffers(*(column[i : i + 1] for column in offers)))
             v = self.candidates.view
             block = slice(v.start[slot], v.start[slot] + v.count[slot])
             for seq, spatial, text in zip(kept, hidden, texts, strict=True):

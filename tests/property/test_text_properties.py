@@ -14,7 +14,7 @@ from matching.text import (
     term_form,
     tokenise,
 )
-from matching.words.cutting import Cutter
+from matching.words.cutting import TextCutter
 from tests.support.examples import examples
 from tests.support.texts import PIECES
 
@@ -122,4 +122,4 @@ def test_texts_cut_in_a_block_have_the_terms_of_each(block):
 
 
 #: Kept from example to example, so that its pages are filled and its table grows.
-CUTTER = Cutter()
+CUTTER = TextCutter()

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import StreamSink, UpdateChunk
@@ -20,7 +20,7 @@ _CYCLE, _SMALL, _LARGE, _CHUNK = 25, 50, 1_200, 500
 _SUBSCRIPTIONS = 97
 
 
-def boundary(number: int) -> list[Update]:
+def boundary(number: int) -> list[ReleasedUpdate]:
     """The updates of a boundary, by its number from 0."""
     end = number * 10 + 9
     size = _LARGE if number % _CYCLE == 7 else _SMALL
@@ -37,7 +37,7 @@ def _texts(seqs: Sequence[int]) -> dict[int, MessageText]:
 
 def chunks_after(position: Position, count: int, most: int = _CHUNK) -> Iterator[UpdateChunk]:
     """The updates behind a position, of the first `count`, in chunks of `most`."""
-    part: list[Update] = []
+    part: list[ReleasedUpdate] = []
     for update, ends in _updates(position, count):
         part.append(update)
         if len(part) == most:
@@ -47,12 +47,12 @@ def chunks_after(position: Position, count: int, most: int = _CHUNK) -> Iterator
         yield _chunk(part, True)
 
 
-def _chunk(part: list[Update], ends: bool) -> UpdateChunk:
+def _chunk(part: list[ReleasedUpdate], ends: bool) -> UpdateChunk:
     behind = Position.of(part[-1].position)
     return UpdateChunk(part, behind, ends, behind.boundary)
 
 
-def _updates(position: Position, count: int) -> Iterator[tuple[Update, bool]]:
+def _updates(position: Position, count: int) -> Iterator[tuple[ReleasedUpdate, bool]]:
     """The updates behind a position, of the first `count`, and whether each is the last of its boundary."""
     before, number = 0, 0
     while before < count:

@@ -11,7 +11,7 @@ from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH
 from matching.naive import Oracle
-from matching.naive_rows import DecayModel, Message
+from matching.naive_rows import DecayModel, NaiveMessage
 from matching.text import Vocabulary
 from matching.validate import build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window
@@ -155,7 +155,7 @@ class Beside:
             time_us, seq = NO_FLOOR if untimed else row["time"] * 1_000_000, self.seq + len(messages)
             west, south, east, north = (row.get(s, row["lon" if s in ("west", "east") else "lat"]) for s in SIDES)
             messages.append(
-                Message(
+                NaiveMessage(
                     seq,
                     float(x),
                     float(y),

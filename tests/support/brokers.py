@@ -23,7 +23,7 @@ from nats.js.errors import ServerError
 
 from gateway.sources.kafka import KafkaSource
 from gateway.sources.nats import NatsSource
-from gateway.sources.source import Delivered, Source
+from gateway.sources.source import BrokerSource, Delivered
 from tests.support.serving import free_port
 
 STREAM = "POSTS"
@@ -197,7 +197,7 @@ class KafkaBroker:
         return KafkaSource(self.address, self.topic, group)
 
 
-def read_all(source: Source, count: int) -> list[Delivered]:
+def read_all(source: BrokerSource, count: int) -> list[Delivered]:
     """Read so many messages of an open source."""
     found: list[Delivered] = []
     deadline = time.monotonic() + _DEADLINE_S

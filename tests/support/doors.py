@@ -17,7 +17,7 @@ from gateway.serve.server import Server, bind
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.sinks.webhooks import routes as webhook_routes
-from gateway.sinks.webhooks.service import Webhooks
+from gateway.sinks.webhooks.service import WebhookService
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.writing import WriterStream
 from topology.folder import KEYS
@@ -42,7 +42,7 @@ def door_of(
             access = Access(KeyRing(out / KEYS), limits or Limits())
             door = Door(stream.admission, stream.registry, wal, stream.writer, hub, releaser, access)
             asking = Asking(stream.config, stream.admission, stream.registry, wal, stream.mapping)
-            hooks = Webhooks(out, hub.log, stream.registry.last, calling or WebhookSettings())
+            hooks = WebhookService(out, hub.log, stream.registry.last, calling or WebhookSettings())
             more = [webhook_routes.routes(door, hooks)]
             server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)
             with server, hooks:

@@ -14,7 +14,7 @@ from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.sinks.webhooks.guard import resolve
 from gateway.sinks.webhooks.model import Webhook
-from gateway.sinks.webhooks.service import Webhooks, new_webhook_id
+from gateway.sinks.webhooks.service import WebhookService, new_webhook_id
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
 from tests.support.releasing import RawUpdate, released_of
@@ -28,7 +28,7 @@ class Stream:
     def __init__(self, folder: Path):
         self.folder = folder
         self.seq = -1
-        self.hooks: Webhooks | None = None
+        self.hooks: WebhookService | None = None
         self.history = UpdateLog(Parts(folder / "updates", [], _texts))
 
     def release(self, *names: str) -> None:
@@ -39,8 +39,8 @@ class Stream:
             self.hooks.wake()
 
     @contextmanager
-    def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[Webhooks]:
-        with Webhooks(self.folder, self.history, {}, settings, resolver) as hooks:
+    def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[WebhookService]:
+        with WebhookService(self.folder, self.history, {}, settings, resolver) as hooks:
             self.hooks = hooks
             try:
                 yield hooks
@@ -56,7 +56,7 @@ def _texts(seqs: Sequence[int]) -> dict[int, MessageText]:
     return {seq: MessageText(f"m{seq}", f"ramen {seq}\n", 0.0, 0.0) for seq in seqs}
 
 
-def asked(hooks: Webhooks, make: Callable[[], Any]) -> Any:
+def asked(hooks: WebhookService, make: Callable[[], Any]) -> Any:
     """What a coroutine of the webhooks' loop answers."""
     return asyncio.run(hooks.ask(make))
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from gateway.live.update_listener import MessageText
 from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
-from gateway.serve.released import Released, Update
+from gateway.serve.released import Released, ReleasedUpdate
 from gateway.serve.releasing import Releaser
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, END, Parts, Position
@@ -59,7 +59,7 @@ class Whole(NamedTuple):
     results : list of dict
     digest : str
     logged : (list of ParsedMessage, list of bytes)    messages and changes of the log, in order
-    followed : list of Update    what a client of the server reads from the parts, from the beginning on
+    followed : list of ReleasedUpdate    what a client of the server reads from the parts, from the beginning on
     operations : list of str    what was done to the disk
     """
 
@@ -67,7 +67,7 @@ class Whole(NamedTuple):
     results: list[dict]
     digest: str
     logged: tuple[list[ParsedMessage], list[bytes]]
-    followed: list[Update]
+    followed: list[ReleasedUpdate]
     operations: list[str]
 
 
@@ -241,7 +241,7 @@ class Streams:
         records = [record for record, *_ in read_records(self.out / "journal" / "log")]
         return messages_in(records), [line for record in records for line in record.lines]
 
-    def followed(self) -> list[Update]:
+    def followed(self) -> list[ReleasedUpdate]:
         """What a client of `skyray serve` reads from the parts when the stream has ended."""
         parts = self._parts()
         return _read_all(parts, Position(parts.ends[-1], END))
@@ -272,14 +272,14 @@ class _Served(Releaser):
 
     Attributes
     ----------
-    taken : list of Update    that were released
+    taken : list of ReleasedUpdate    that were released
     history : UpdateLog
     """
 
     def __init__(self, stream: Stream, durable: Callable[[], int], updates: Path):
         journal = stream.journal
         super().__init__(stream.in_flight, journal.ends, durable, self._take, stream.config.executor == "local")
-        self.taken: list[Update] = []
+        self.taken: list[ReleasedUpdate] = []
         self.history = UpdateLog(Parts(updates, journal.ends, journal.look_up))
         self._stream = stream
 
@@ -292,9 +292,9 @@ class _Served(Releaser):
         self.taken += [one for each in released for one in updates_of(each, None, self._stream.journal.look_up, None)]
 
 
-def _read_all(parts: Parts, until: Position) -> list[Update]:
+def _read_all(parts: Parts, until: Position) -> list[ReleasedUpdate]:
     """All updates of the parts up to a position."""
-    found, behind = list[Update](), BEGINNING
+    found, behind = list[ReleasedUpdate](), BEGINNING
     while behind < until:
         some, behind = parts.read_after(behind, until.boundary)
         found += some

@@ -17,7 +17,7 @@ from matching.model import (
     SubscriptionTable,
 )
 from matching.naive import Oracle
-from matching.naive_rows import Extras, Message, Subscription, Update
+from matching.naive_rows import Extras, NaiveMessage, NaiveSubscription, NaiveUpdate
 from matching.window import Boundary, Window, stream_time
 
 WORLD = (-180.0, -90.0, 180.0, 90.0)
@@ -35,19 +35,19 @@ def weighted(terms: Iterable[int] | dict[int, float]) -> dict[int, float]:
 
 def message(
     seq, terms=(1,), x=0.0, y=0.0, box=None, life=None, counts=None, time_us=0, of=None, op=0, visible=False
-) -> Message:
+) -> NaiveMessage:
     """A message; its box defaults to the point (x, y) in degrees, its life to its seq."""
     west, south, east, north = box or (x, y, x, y)
     weights = weighted(terms)
     counts = dict.fromkeys(weights, 1) if counts is None else counts
     life = seq if life is None else life
     name = f"object {seq}" if of is None else of
-    return Message(seq, x, y, west, south, east, north, life, weights, counts, time_us, name, op, visible=visible)
+    return NaiveMessage(seq, x, y, west, south, east, north, life, weights, counts, time_us, name, op, visible=visible)
 
 
 def subscription(
     number, kind, terms=(1,), at=0, x=0.0, y=0.0, region=WORLD, k=1, alpha=0.5, match=KEYWORDS_BY_KIND
-) -> Subscription:
+) -> NaiveSubscription:
     """A subscription; columns that its kind lacks are blanked as in a real table. Without terms it has no keywords."""
     if kind in (TOPK, DECAY, KNN):
         region = (math.nan, math.nan, math.nan, math.nan)
@@ -56,10 +56,10 @@ def subscription(
     if kind not in (TOPK, DECAY):
         alpha = math.nan
     wordless = not terms
-    return Subscription(number, kind, at, x, y, region, match, k, alpha, weighted(terms), wordless=wordless)
+    return NaiveSubscription(number, kind, at, x, y, region, match, k, alpha, weighted(terms), wordless=wordless)
 
 
-def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
+def batch(messages: Sequence[NaiveMessage]) -> tuple[MessageBatch, Extras]:
     """Messages as columns."""
 
     def column(name: str, dtype: type) -> np.ndarray:
@@ -82,7 +82,7 @@ def batch(messages: Sequence[Message]) -> tuple[MessageBatch, Extras]:
     return columns, Extras(times, counts, [row.object_id for row in messages], [row.op for row in messages])
 
 
-def table(subscriptions: Sequence[Subscription]) -> SubscriptionTable:
+def table(subscriptions: Sequence[NaiveSubscription]) -> SubscriptionTable:
     """Subscriptions as columns."""
 
     def column(name: str, dtype: type) -> np.ndarray:
@@ -123,7 +123,9 @@ def ragged(rows: Sequence[Mapping[int, float]]) -> tuple[np.ndarray, np.ndarray,
     return offsets, terms, np.array([weight for row in rows for weight in row.values()], np.float32)
 
 
-def boundaries(messages: Sequence[Message], size: int, window: Window) -> list[tuple[Boundary, list[Message]]]:
+def boundaries(
+    messages: Sequence[NaiveMessage], size: int, window: Window
+) -> list[tuple[Boundary, list[NaiveMessage]]]:
     """Dense messages from seq 0 on, cut into batches of `size`."""
     cut, clock = [], -(2**62)
     for number, start in enumerate(range(0, len(messages), size)):
@@ -135,18 +137,18 @@ def boundaries(messages: Sequence[Message], size: int, window: Window) -> list[t
 
 
 def run(
-    messages: Sequence[Message],
-    subscriptions: Sequence[Subscription],
+    messages: Sequence[NaiveMessage],
+    subscriptions: Sequence[NaiveSubscription],
     ended: Sequence[tuple[int, int]] = (),
     window: str = "count:100",
     size: int = 1,
     max_distance: float = 1.0,
     **options,
-) -> tuple[Oracle, list[Update]]:
+) -> tuple[Oracle, list[NaiveUpdate]]:
     """A whole stream through the oracle; a change goes into the batch with its seq, later ones into the last."""
     span = Window.parse(window)
     oracle = Oracle(span, max_distance, **options)
-    updates: list[Update] = []
+    updates: list[NaiveUpdate] = []
     before = -(2**62)
     parts = boundaries(messages, size, span)
     for boundary, rows in parts:
@@ -159,7 +161,7 @@ def run(
     return oracle, updates
 
 
-def events(updates: Iterable[Update]) -> list[str]:
+def events(updates: Iterable[NaiveUpdate]) -> list[str]:
     """Updates as short words: `3: enter 2 to 0` is message 2 entering the result of subscription 0 as of 3."""
     return [f"{row.as_of}: {CHANGES[row.change]} {row.seq} to {row.number}" for row in updates]
 
@@ -169,7 +171,7 @@ def held(oracle: Oracle, number: int = 0) -> list[int]:
     return [row.seq for row in oracle.results() if row.number == number]
 
 
-def replayed(updates: Iterable[Update]) -> dict[int, set[int]]:
+def replayed(updates: Iterable[NaiveUpdate]) -> dict[int, set[int]]:
     """What a subscriber holds after these updates; fails on an event that cannot be."""
     holds: dict[int, set[int]] = {}
     for row in updates:

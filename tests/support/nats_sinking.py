@@ -24,7 +24,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, RawStreamMsg, StreamConfig
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.nats import NatsSink
 from gateway.sinks.stream import SinkAway, UpdateChunk
@@ -40,7 +40,7 @@ Servers = NatsBroker | NatsCluster
 _IDS = ["s1", "shop.7", "東京 ramen", "a*b>c", "100%", "~tilde", "x" * 512, *(f"user-{n}" for n in range(40))]
 
 
-def updates_of(count: int, seed: int = 7) -> list[Update]:
+def updates_of(count: int, seed: int = 7) -> list[ReleasedUpdate]:
     """The first so many updates of a stream whose boundaries have from none to 60 of them."""
     rng, found, seq = random.Random(seed), [], -1
     while len(found) < count:
@@ -56,7 +56,7 @@ def _texts(seqs: Any) -> dict[int, MessageText]:
     return {seq: MessageText(f"m{seq}", f"ramen {seq} ラーメン\n", seq % 180, seq % 90) for seq in seqs}
 
 
-def chunks_of(updates: list[Update], seed: int = 7) -> Iterator[UpdateChunk]:
+def chunks_of(updates: list[ReleasedUpdate], seed: int = 7) -> Iterator[UpdateChunk]:
     """Updates in chunks of several sizes; some end within a boundary, and some have none."""
     rng, at = random.Random(seed), 0
     while at < len(updates):
@@ -65,12 +65,12 @@ def chunks_of(updates: list[Update], seed: int = 7) -> Iterator[UpdateChunk]:
         yield chunk_of(some) if some else UpdateChunk([], _behind(updates[at - 1] if at else None), True, 0)
 
 
-def chunk_of(updates: list[Update]) -> UpdateChunk:
+def chunk_of(updates: list[ReleasedUpdate]) -> UpdateChunk:
     behind = _behind(updates[-1])
     return UpdateChunk(updates, behind, False, behind.boundary)
 
 
-def _behind(update: Update | None) -> Position:
+def _behind(update: ReleasedUpdate | None) -> Position:
     return BEGINNING if update is None else Position.of(update.position)
 
 
@@ -189,7 +189,7 @@ def _write(path: Path, value: object) -> None:
     beside.replace(path)
 
 
-def _deliver_all(folder: Path, url: str, updates: list[Update]) -> None:
+def _deliver_all(folder: Path, url: str, updates: list[ReleasedUpdate]) -> None:
     said, deadline = folder / "said", time.monotonic() + _LASTS_S
     places = {one.position: place for place, one in enumerate(updates)}
     sink, rng, done = NatsSink(url.split(","), NAME, SUBJECT), random.Random(len(updates)), 0

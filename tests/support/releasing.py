@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bolts.publishing import PublishedUpdates
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.serve.released import PIECE_BYTES, Columns, LookUp, Released, Update, UpdateRows, in_order
+from gateway.serve.released import PIECE_BYTES, LookUp, Released, ReleasedUpdate, UpdateColumns, UpdateRows, in_order
 from matching.model import CHANGES, Names
 from matching.part_names import PartName
 
@@ -30,7 +30,7 @@ class RawUpdate(NamedTuple):
 
 def updates_of(
     released: Released, rows: np.ndarray | None, look_up: LookUp, most_bytes: int | None = PIECE_BYTES
-) -> list[Update]:
+) -> list[ReleasedUpdate]:
     """Rows as sinks get them; parameters as of `UpdateRows`."""
     return UpdateRows(released, rows, look_up, most_bytes).updates()
 
@@ -44,17 +44,17 @@ def released_of(boundary: int, updates: Iterable[RawUpdate]) -> Released:
     )
     who, scores = np.arange(len(rows), dtype=np.int32), np.array([np.nan if one is None else one for one in score])
     boundaries = np.full(len(rows), boundary)
-    return in_order([Columns(pa.array(names, pa.string()), who, order, seq, as_of, scores, boundaries)])
+    return in_order([UpdateColumns(pa.array(names, pa.string()), who, order, seq, as_of, scores, boundaries)])
 
 
-def release(boundary: int, updates: Iterable[RawUpdate], look_up: LookUp) -> list[Update]:
+def release(boundary: int, updates: Iterable[RawUpdate], look_up: LookUp) -> list[ReleasedUpdate]:
     """The updates of a boundary as clients get them."""
     return updates_of(released_of(boundary, updates), None, look_up, None)
 
 
-def update_of(subscription_id: str, update_id: str, data: bytes) -> Update:
+def update_of(subscription_id: str, update_id: str, data: bytes) -> ReleasedUpdate:
     """An update with any JSON."""
-    return Update(update_id, "match", subscription_id, "m", 0, 0, None, "", 0.0, 0.0, data)
+    return ReleasedUpdate(update_id, "match", subscription_id, "m", 0, 0, None, "", 0.0, 0.0, data)
 
 
 def write_part(folder: Path, number: int, rows: Sequence[Row], tasks: int = 1) -> None:

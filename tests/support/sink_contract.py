@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.released import RANKS, Update
+from gateway.serve.released import RANKS, ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
 from matching.errors import ConfigError
@@ -21,7 +21,7 @@ from tests.support.releasing import RawUpdate, release
 Short = tuple[str, str, int]
 
 
-def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[Update]:
+def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[ReleasedUpdate]:
     """The updates of a boundary, as the server releases them."""
     raw = [RawUpdate(name, RANKS[change], seq, last_seq, None if change == "match" else seq / 8)
            for name, change, seq in changes]  # fmt: skip
@@ -32,7 +32,7 @@ def boundary_of(last_seq: int, changes: Iterable[Short]) -> list[Update]:
     return release(last_seq, raw, look_up)
 
 
-def chunk_of(*updates: Update, ends: bool = True, through: int | None = None) -> UpdateChunk:
+def chunk_of(*updates: ReleasedUpdate, ends: bool = True, through: int | None = None) -> UpdateChunk:
     """A chunk of these updates; without any, boundaries passed up to a message."""
     if not updates:
         assert through is not None

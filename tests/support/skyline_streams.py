@@ -7,7 +7,7 @@ import numpy as np
 from matching.kinds import KINDS
 from matching.model import MessageBatch
 from matching.naive import skyline_scores
-from matching.naive_rows import Message, Subscription, messages_of
+from matching.naive_rows import NaiveMessage, NaiveSubscription, messages_of
 from matching.skyline.window import SkylineQueries, SkylineWindow
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
@@ -55,16 +55,16 @@ class Step:
 class Model:
     """The window in plain Python: all that ever came, the batch that ended it, and the last boundary."""
 
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, NaiveMessage] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
     boundary: Boundary = Boundary(-1, 0, 2**62, NO_FLOOR)
 
     @property
-    def live(self) -> dict[int, Message]:
+    def live(self) -> dict[int, NaiveMessage]:
         """What lives at the last boundary."""
         return self.alive(self.boundary)
 
-    def alive(self, as_of: Boundary) -> dict[int, Message]:
+    def alive(self, as_of: Boundary) -> dict[int, NaiveMessage]:
         """What lived at a boundary, in ascending seq."""
         return {
             seq: message
@@ -73,7 +73,7 @@ class Model:
         }
 
     @staticmethod
-    def read(messages: MessageBatch) -> list[Message]:
+    def read(messages: MessageBatch) -> list[NaiveMessage]:
         """The messages of a batch."""
         return list(messages_of(messages))
 
@@ -87,7 +87,7 @@ class Model:
 
     def candidates(self, region: list[float], terms: list[int], as_of: Boundary | None = None) -> list[tuple]:
         """(seq, life, spatial, text) in ascending seq."""
-        query = Subscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0, 0.0, dict.fromkeys(terms, 1.0))
+        query = NaiveSubscription(0, 0, 0, 0.0, 0.0, tuple(region), 0, 0, 0.0, dict.fromkeys(terms, 1.0))
         found = []
         for seq, message in self.alive(as_of or self.boundary).items():
             if set(terms) & set(message.weights):

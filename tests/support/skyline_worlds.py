@@ -22,8 +22,8 @@ from matching.model import (
     join_messages,
 )
 from matching.naive import SKYLINE as SKYLINE_KIND
-from matching.naive import Oracle, Standing
-from matching.naive_rows import Extras, Update, tally
+from matching.naive import NaiveResult, Oracle
+from matching.naive_rows import Extras, NaiveUpdate, tally
 from matching.skyline.engine import SkylineEngine
 from matching.skyline.window import SkylineWindow
 from matching.space import Space
@@ -120,7 +120,7 @@ def make_world(recipe: Recipe, seed: int) -> tuple[Window, list[Turn]]:
     return window, turns
 
 
-def expected(window: Window, turns: list[Turn], standing: type[Standing] | None = None) -> tuple[list[Told], int]:
+def expected(window: Window, turns: list[Turn], standing: type[NaiveResult] | None = None) -> tuple[list[Told], int]:
     """What the oracle says, batch by batch, and how many updates in all; `standing` for a broken one."""
     oracle = Oracle(window, SPACE.max_distance, standings={SKYLINE_KIND: standing} if standing else None)
     told, count = [], 0
@@ -173,7 +173,7 @@ def differences(told: list[Told], wanted: list[Told]) -> list[str]:
     return found
 
 
-def replayed(updates: list[UpdateBatch | list[Update]]) -> set[tuple[int, int]]:
+def replayed(updates: list[UpdateBatch | list[NaiveUpdate]]) -> set[tuple[int, int]]:
     """(subscription, message) pairs that remain when all updates are applied in order."""
     held: set[tuple[int, int]] = set()
     for batch in updates:

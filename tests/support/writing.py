@@ -10,7 +10,7 @@ from typing import Any, Self
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
 from gateway.serve.registry import Registry
-from gateway.serve.writer import Row, Writer
+from gateway.serve.writer import LogWriter, Row
 from spouts.log import Record, read_records
 
 DEADLINE_S = 20
@@ -48,7 +48,9 @@ class WriterStream:
         self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given)
         self.wal.run.write_report("running", {"live": self.wal.settings})
         self.in_flight = InFlight(most)
-        self.writer = Writer(self.admission, self.registry, self.wal, self.in_flight, mapping=self.mapping, **options)
+        self.writer = LogWriter(
+            self.admission, self.registry, self.wal, self.in_flight, mapping=self.mapping, **options
+        )
 
     def __enter__(self) -> Self:
         return self

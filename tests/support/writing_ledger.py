@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bolts.names import IdColumn
-from bolts.sinks import FORMS, PartSink, Sink
+from bolts.sinks import FORMS, PartSink, UpdateSink
 from matching.model import CHANGES, Names, UpdateBatch
 from tests.support.resumable_topologies import WORDS, Count, Ledger, Ruling, Told, ledger
 from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
@@ -72,7 +72,7 @@ class WritingLedger(Ledger):
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         form, small_rows = FORMS[self.sink_name], self.small_rows
-        self.sink: Sink = PartSink(f"{self.out_dir}/updates", None, form, context.incarnation, small_rows)
+        self.sink: UpdateSink = PartSink(f"{self.out_dir}/updates", None, form, context.incarnation, small_rows)
         self.swallow_through = -1
         self.named = _named("word", WORDS), _named("total", TOTALS)
 

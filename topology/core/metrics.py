@@ -1,7 +1,7 @@
 """Metrics of a run: counts and busy time of every task, latency histograms, live snapshots and the final report.
 
-Both executors build the same `Snapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of every
-task, so a figure means the same in one process and on a cluster.
+Both executors build the same `RunSnapshot` (for a live table) and `RunReport` (for the end) from the `TaskStatus` of
+every task, so a figure means the same in one process and on a cluster.
 """
 
 import math
@@ -219,7 +219,7 @@ class CheckpointSnapshot:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunSnapshot:
     """A run in progress, `elapsed_s` after the first batch could leave; batches counted at the clock spout.
 
     `checkpoints` is None where none are taken.
@@ -329,7 +329,7 @@ class Meter:
         self._before |= {status.address: self._whole(status) for status in statuses}
         self._batches_before = number + 1
 
-    def snapshot(self, statuses: list[TaskStatus], elapsed_s: float) -> Snapshot:
+    def snapshot(self, statuses: list[TaskStatus], elapsed_s: float) -> RunSnapshot:
         """The present, from one status for each task by address. O(tasks**2) additions of small arrays."""
         depths = self._queue_depths(statuses)
         statuses = [self._whole(status) for status in statuses]
@@ -359,7 +359,7 @@ class Meter:
             self._busy.popleft()
         clock = statuses[self._plan.clock_address]
         published, acknowledged = (self._batches_before + count for count in (clock.published, clock.acknowledged))
-        return Snapshot(elapsed_s, published, acknowledged, published - acknowledged, components)
+        return RunSnapshot(elapsed_s, published, acknowledged, published - acknowledged, components)
 
     def report(
         self,

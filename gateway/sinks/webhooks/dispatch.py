@@ -17,14 +17,14 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.serve.registry import Ended, Registered
-from gateway.serve.released import Update
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Position
-from gateway.sinks.contract import Batch, Outcome, Verdict
+from gateway.sinks.contract import AttemptVerdict, Batch, Outcome
 from gateway.sinks.cursor import read_after
-from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
+from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
-from gateway.sinks.webhooks.sending import Client, WebhookSink
+from gateway.sinks.webhooks.sending import WebhookClient, WebhookSink
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
 from gateway.sinks.webhooks.together import Together
@@ -44,7 +44,7 @@ _MOVE_S = 5.0
 _AGAIN_S, _MOST_AGAIN_S = 1.0, 300.0
 
 
-class Line:
+class ActiveWebhook:
     """One webhook at work.
 
     hook : Webhook
@@ -59,14 +59,14 @@ class Line:
     changing : Lock                    held while its columns are changed
     """
 
-    def __init__(self, hook: Webhook, waiting: Iterable[Delivery] = ()):
+    def __init__(self, hook: Webhook, waiting: Iterable[WebhookDelivery] = ()):
         self.hook = hook
         self.queue = {one.number: one for one in waiting}
         self.rows: dict[int, bytes] = {}
         self.in_flight: set[int] = set()
         self.writing: set[int] = set()
-        self.ahead: tuple[list[Update], Position] | None = None
-        self.unwritten: dict[int, tuple[Delivery, Outcome]] = {}
+        self.ahead: tuple[list[ReleasedUpdate], Position] | None = None
+        self.unwritten: dict[int, tuple[WebhookDelivery, Outcome]] = {}
         self.again_s = _AGAIN_S  # after a failure to read or write the file
         self.changing = asyncio.Lock()
         self.until: Position | None = None  # of a digest that is being cut
@@ -100,7 +100,7 @@ class Dispatcher:
     source : UpdateLog
     last : mapping of str to Registered or Ended
         The last subscription of each id.
-    client : Client
+    client : WebhookClient
     settings : WebhookSettings
     uniform : callable
         A random number between two.
@@ -111,12 +111,12 @@ class Dispatcher:
         store: Store,
         source: UpdateLog,
         last: Mapping[str, Registered | Ended],
-        client: Client,
+        client: WebhookClient,
         settings: WebhookSettings,
         uniform: Callable[[float, float], float] = random.uniform,
     ):
         self.figures = Figures()
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, ActiveWebhook] = {}
         self.failure: BaseException | None = None
         self._store = store
         self._source = source
@@ -131,25 +131,25 @@ class Dispatcher:
         self._rows_bytes = self._ahead_bytes = 0  # in all lines
         self._reading = asyncio.Semaphore(READS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: Together[Delivery, Recorded] = Together(lambda ended: store.change(record(ended)))
+        self._ended: Together[WebhookDelivery, Recorded] = Together(lambda ended: store.change(record(ended)))
         self._closing = False
 
     def now_s(self) -> float:
         """Seconds since 1970, by the clock as it was at the start."""
         return self._start_s + time.monotonic()
 
-    def load(self, hooks: Iterable[Webhook], waiting: Iterable[Delivery]) -> None:
+    def load(self, hooks: Iterable[Webhook], waiting: Iterable[WebhookDelivery]) -> None:
         """Take what the store has; the clock may have been another when that was written."""
-        by_hook: dict[str, list[Delivery]] = {}
+        by_hook: dict[str, list[WebhookDelivery]] = {}
         now_s = self.now_s()
         for one in waiting:
             times = {"due_s": min(one.due_s, now_s + LONGEST_S), "began_s": min(one.began_s, now_s)}
             by_hook.setdefault(one.webhook_id, []).append(one._replace(**times))
         for hook in hooks:
             hook.due_s = min(hook.due_s, now_s + hook.every_s)
-            self.add(Line(hook, by_hook.get(hook.webhook_id, ())))
+            self.add(ActiveWebhook(hook, by_hook.get(hook.webhook_id, ())))
 
-    def add(self, line: Line) -> None:
+    def add(self, line: ActiveWebhook) -> None:
         """Take a webhook with its counts, and begin to deliver."""
         self.lines[line.hook.webhook_id] = line
         for mine, all_of_them in self._tallies(line.hook):
@@ -213,7 +213,7 @@ class Dispatcher:
     async def _round(self) -> bool:
         """Read once for every position at which webhooks are; returns whether there may be more."""
         head, now_s = self._source.head, self.now_s()
-        groups: dict[Position, list[Line]] = {}
+        groups: dict[Position, list[ActiveWebhook]] = {}
         jobs = []
         for line in self.lines.values():
             if not self._takes(line, head, now_s):
@@ -229,7 +229,7 @@ class Dispatcher:
         async with self._reading:
             return await job
 
-    def _takes(self, line: Line, head: Position, now_s: float) -> bool:
+    def _takes(self, line: ActiveWebhook, head: Position, now_s: float) -> bool:
         hook = line.hook
         if hook.state != "active" or line.room <= WINDOW // 2:  # many at a time, in one transaction
             return False
@@ -239,13 +239,13 @@ class Dispatcher:
             self._end_digest(line, now_s)
         return hook.position < head and (not hook.every_s or line.until is not None)
 
-    def _end_digest(self, line: Line, now_s: float) -> None:
+    def _end_digest(self, line: ActiveWebhook, now_s: float) -> None:
         hook, line.until = line.hook, None
         if now_s >= hook.due_s:
             hook.due_s += hook.every_s * (1 + (now_s - hook.due_s) // hook.every_s)
             self._moved.add(hook.webhook_id)
 
-    async def _take(self, position: Position, lines: list[Line]) -> bool:
+    async def _take(self, position: Position, lines: list[ActiveWebhook]) -> bool:
         """Read behind a position, and accept what each webhook there wants."""
         read = await asyncio.to_thread(read_after, self._source, position, lambda: self._only(lines))
         if read.behind == position:
@@ -264,12 +264,12 @@ class Dispatcher:
         await asyncio.gather(*jobs)
         return True
 
-    async def _take_ahead(self, line: Line, updates: list[Update], behind: Position) -> bool:
+    async def _take_ahead(self, line: ActiveWebhook, updates: list[ReleasedUpdate], behind: Position) -> bool:
         """Accept of what was read before."""
         await self._accept(line, updates, behind, False)
         return True
 
-    def _only(self, lines: list[Line]) -> set[str]:
+    def _only(self, lines: list[ActiveWebhook]) -> set[str]:
         """Subscriptions whose updates are wanted."""
         owners = {line.hook.owner for line in lines if line.hook.subscription_id is None}
         names = {line.hook.subscription_id for line in lines if line.hook.subscription_id is not None}
@@ -277,11 +277,11 @@ class Dispatcher:
             names.update(name for name, one in list(self._last.items()) if one.owner and one.owner in owners)
         return names
 
-    def _wanted(self, lines: list[Line], updates: list[Update]) -> dict[str, list[Update]]:
+    def _wanted(self, lines: list[ActiveWebhook], updates: list[ReleasedUpdate]) -> dict[str, list[ReleasedUpdate]]:
         """By webhook the updates that it gets, up to the end of its digest."""
-        found: dict[str, list[Update]] = {line.hook.webhook_id: [] for line in lines}
-        by_name: dict[str, list[Line]] = {}
-        by_owner: dict[str, list[Line]] = {}
+        found: dict[str, list[ReleasedUpdate]] = {line.hook.webhook_id: [] for line in lines}
+        by_name: dict[str, list[ActiveWebhook]] = {}
+        by_owner: dict[str, list[ActiveWebhook]] = {}
         for line in lines:
             one_of, name = (by_name, line.hook.subscription_id) if line.hook.subscription_id else (by_owner, None)
             one_of.setdefault(name or line.hook.owner or "", []).append(line)
@@ -295,7 +295,7 @@ class Dispatcher:
                 found[line.hook.webhook_id].append(update)
         return found
 
-    async def _accept(self, line: Line, updates: list[Update], behind: Position, lost: bool) -> None:
+    async def _accept(self, line: ActiveWebhook, updates: list[ReleasedUpdate], behind: Position, lost: bool) -> None:
         """Cut batches as long as there is room, and put them into the store with the position behind them."""
         hook = line.hook
         if line.closed:
@@ -314,7 +314,7 @@ class Dispatcher:
             if line.closed:
                 return
             for number, (batch, count) in zip(numbers, batches, strict=True):
-                line.queue[number] = Delivery(
+                line.queue[number] = WebhookDelivery(
                     number, hook.webhook_id, batch.batch_id, batch.first, batch.last, count, batch.created_s,
                     began_s=began_s,
                 )  # fmt: skip
@@ -328,20 +328,20 @@ class Dispatcher:
             self._end_digest(line, self.now_s())
         self.pump(line)
 
-    def _keep_ahead(self, line: Line, left: tuple[list[Update], Position] | None) -> None:
+    def _keep_ahead(self, line: ActiveWebhook, left: tuple[list[ReleasedUpdate], Position] | None) -> None:
         """Keep what was read and found no room, if there is memory; else it is read again."""
         self._ahead_bytes -= 0 if line.ahead is None else _size_of(line.ahead[0])
         has_room = left is not None and self._ahead_bytes + _size_of(left[0]) <= KEPT_AHEAD_BYTES
         line.ahead = left if has_room else None
         self._ahead_bytes += 0 if line.ahead is None else _size_of(line.ahead[0])
 
-    def _keep_rows(self, line: Line, number: int, rows: bytes) -> None:
+    def _keep_rows(self, line: ActiveWebhook, number: int, rows: bytes) -> None:
         """Keep the rows of a delivery, if there is memory; else the attempt reads them."""
         if self._rows_bytes + len(rows) <= KEPT_ROWS_BYTES:
             line.rows[number] = rows
             self._rows_bytes += len(rows)
 
-    def _drop_rows(self, line: Line, number: int) -> None:
+    def _drop_rows(self, line: ActiveWebhook, number: int) -> None:
         self._rows_bytes -= len(line.rows.pop(number, b""))
 
     async def _save_positions(self, after_s: float) -> None:
@@ -354,7 +354,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------------------------ sending
 
-    def pump(self, line: Line) -> None:
+    def pump(self, line: ActiveWebhook) -> None:
         """Begin the attempts of a webhook that are due, and set its timer for the next one."""
         if line.timer is not None:
             line.timer.cancel()
@@ -375,20 +375,20 @@ class Dispatcher:
         if next_s is not None:
             line.timer = asyncio.get_running_loop().call_later(max(0.0, next_s - now_s), self.pump, line)
 
-    def _begin(self, line: Line, delivery: Delivery) -> None:
+    def _begin(self, line: ActiveWebhook, delivery: WebhookDelivery) -> None:
         line.in_flight.add(delivery.number)
         task = asyncio.get_running_loop().create_task(self._attempt(line, delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _attempt(self, line: Line, delivery: Delivery) -> None:
+    async def _attempt(self, line: ActiveWebhook, delivery: WebhookDelivery) -> None:
         """Make one attempt and write its outcome; if an earlier outcome could not be written, write that instead."""
         number = delivery.number
         try:
             if number not in line.unwritten:
                 outcome = await self._send(line, delivery)
                 line.unwritten[number] = self._after(line, delivery, outcome), outcome
-                if outcome.verdict is Verdict.DELIVERED:
+                if outcome.verdict is AttemptVerdict.DELIVERED:
                     line.writing.add(number)
                     line.in_flight.discard(number)
                     self.pump(line)
@@ -406,7 +406,7 @@ class Dispatcher:
                 self.pump(line)
                 self.wake()
 
-    async def _send(self, line: Line, delivery: Delivery) -> Outcome:
+    async def _send(self, line: ActiveWebhook, delivery: WebhookDelivery) -> Outcome:
         """Send a delivery once. Raises DeliveryError if its rows cannot be read."""
         hook, rows = line.hook, line.rows.get(delivery.number)
         if rows is None:
@@ -419,13 +419,13 @@ class Dispatcher:
         self.figures.attempts[outcome.reason or "delivered"] += 1
         return outcome
 
-    def _after(self, line: Line, delivery: Delivery, outcome: Outcome) -> Delivery:
+    def _after(self, line: ActiveWebhook, delivery: WebhookDelivery, outcome: Outcome) -> WebhookDelivery:
         """The delivery after an attempt."""
         now_s, attempts = self.now_s(), delivery.attempts + 1
         delivery = delivery._replace(attempts=attempts, reason=outcome.reason, detail=outcome.detail)
-        if outcome.verdict is Verdict.DELIVERED:
+        if outcome.verdict is AttemptVerdict.DELIVERED:
             return delivery._replace(status="delivered", ended_s=time.time())
-        if outcome.verdict is Verdict.GONE:
+        if outcome.verdict is AttemptVerdict.GONE:
             return delivery
         due_s = next_attempt_s(self._settings, attempts, delivery.began_s, now_s, outcome.wait_s, self._uniform)
         if outcome.wait_s is not None and due_s is not None:
@@ -433,7 +433,7 @@ class Dispatcher:
         dead = {"status": "dead", "ended_s": time.time()}
         return delivery._replace(**dead) if due_s is None else delivery._replace(due_s=due_s)
 
-    async def _end(self, line: Line, delivery: Delivery, outcome: Outcome) -> None:
+    async def _end(self, line: ActiveWebhook, delivery: WebhookDelivery, outcome: Outcome) -> None:
         """Write the outcome of a delivery."""
         hook = line.hook
         recorded = await self._ended.put(delivery)
@@ -446,12 +446,12 @@ class Dispatcher:
             line.queue.pop(delivery.number, None)
             self._drop_rows(line, delivery.number)
             self._count(hook, delivery.status, 1, delivery.updates)
-        hook.failures = 0 if outcome.verdict is Verdict.DELIVERED else hook.failures + 1
-        if outcome.verdict is Verdict.GONE and not line.closed:
+        hook.failures = 0 if outcome.verdict is AttemptVerdict.DELIVERED else hook.failures + 1
+        if outcome.verdict is AttemptVerdict.GONE and not line.closed:
             hook.state, hook.why = "disabled", outcome.detail  # also if it cannot be written: the receiver is gone
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
 
-    def revived(self, line: Line, deliveries: list[Delivery]) -> None:
+    def revived(self, line: ActiveWebhook, deliveries: list[WebhookDelivery]) -> None:
         """Take deliveries that wait again."""
         line.queue.update((one.number, one) for one in deliveries)
         self._count(line.hook, "dead", -len(deliveries), -sum(one.updates for one in deliveries))
@@ -467,13 +467,13 @@ class Dispatcher:
                 setattr(tally, what, getattr(tally, what) + more)
 
 
-def cut(hook: Webhook, updates: list[Update], room: int, now_s: int) -> tuple[list[tuple[Batch, int]], bool]:
+def cut(hook: Webhook, updates: list[ReleasedUpdate], room: int, now_s: int) -> tuple[list[tuple[Batch, int]], bool]:
     """Batches of a webhook with their numbers of updates, at most `room`, and whether they have all updates.
 
     A batch has at least one update, and otherwise at most the webhook's numbers of updates and bytes.
     """
     batches: list[tuple[Batch, int]] = []
-    some: list[Update] = []
+    some: list[ReleasedUpdate] = []
     size = 0
     for one in updates:
         if some and (len(some) >= hook.batch_updates or size + len(one.data) + 1 > hook.batch_bytes):
@@ -488,11 +488,11 @@ def cut(hook: Webhook, updates: list[Update], room: int, now_s: int) -> tuple[li
     return batches, True
 
 
-def _size_of(updates: Iterable[Update]) -> int:
+def _size_of(updates: Iterable[ReleasedUpdate]) -> int:
     return sum(len(one.data) for one in updates)
 
 
-def _batch(hook: Webhook, updates: list[Update], now_s: int) -> tuple[Batch, int]:
+def _batch(hook: Webhook, updates: list[ReleasedUpdate], now_s: int) -> tuple[Batch, int]:
     first, last = updates[0].position, updates[-1].position
     rows = b"".join(one.data + b"\n" for one in updates)
     return Batch(f"{hook.webhook_id}_{first}", now_s, first, last, rows), len(updates)

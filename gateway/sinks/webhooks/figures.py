@@ -7,10 +7,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamil
 
 from gateway.metrics import counter, gauge, labelled
 from gateway.sinks.webhooks.model import STATES
-from gateway.sinks.webhooks.service import Webhooks
+from gateway.sinks.webhooks.service import WebhookService
 
 
-def figures_of(hooks: Webhooks) -> Iterator[Metric]:
+def figures_of(hooks: WebhookService) -> Iterator[Metric]:
     """Accepted = delivered + waiting + dead + dropped, of deliveries and of updates."""
     dispatcher = hooks.dispatcher
     figures = dispatcher.figures
@@ -33,15 +33,15 @@ def figures_of(hooks: Webhooks) -> Iterator[Metric]:
     yield labelled("webhooks", "Webhooks by state", "state", _states(hooks).items(), GaugeMetricFamily)
 
 
-def summary_of(hooks: Webhooks) -> dict[str, Any]:
-    """As of `gateway.serve.models.Webhooks`, from any thread."""
+def summary_of(hooks: WebhookService) -> dict[str, Any]:
+    """As of `gateway.serve.models.WebhookService`, from any thread."""
     figures = hooks.dispatcher.figures
     deliveries, dropped = figures.deliveries, figures.dropped.accepted
     shown = deliveries.shown()
     return {**_states(hooks), **shown, "accepted": shown["accepted"] + dropped, "dropped": dropped, "lag": hooks.lag()}
 
 
-def _states(hooks: Webhooks) -> dict[str, int]:
+def _states(hooks: WebhookService) -> dict[str, int]:
     """How many webhooks are in each state."""
     states = [line.hook.state for line in list(hooks.dispatcher.lines.values())]
     return {state: states.count(state) for state in STATES}

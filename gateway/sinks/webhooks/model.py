@@ -71,7 +71,7 @@ class Webhook:
         return [self.secret, *([self.old_secret] if self.old_secret and now_s < self.old_until_s else [])]
 
 
-class Delivery(NamedTuple):
+class WebhookDelivery(NamedTuple):
     """A batch of one webhook, and the outcome of its attempts; the rows are in the store.
 
     number : int       in the order in which batches were accepted, of all webhooks

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.serve.access import Caller, caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
 from gateway.serve.door import Door
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.subscription_routes import known
 from gateway.serve.update_parts import BEGINNING, END, Foreign, Position
 from gateway.serve.update_routes import position_of
@@ -26,7 +26,7 @@ from gateway.sinks.webhooks.model import (
     MOST_BATCH_UPDATES,
     Webhook,
 )
-from gateway.sinks.webhooks.service import Webhooks, new_webhook_id
+from gateway.sinks.webhooks.service import WebhookService, new_webhook_id
 from gateway.sinks.webhooks.signing import new_secret
 
 _EVERY = re.compile(r"(\d{1,6})([smhd])")
@@ -184,7 +184,7 @@ def _body(model: type[BaseModel], required: bool = True) -> dict[str, Any]:
     }
 
 
-def routes(door: Door, hooks: Webhooks) -> APIRouter:
+def routes(door: Door, hooks: WebhookService) -> APIRouter:
     router = APIRouter(tags=["webhooks"])
 
     @router.post(
@@ -241,7 +241,7 @@ def routes(door: Door, hooks: Webhooks) -> APIRouter:
         if "every" in changes:
             changes["every_s"] = _every_s(changes.pop("every"))
         if any(value is None for value in changes.values()):
-            raise Problem(422, "bad_webhook", "null is for `every` alone", "body", "leave the others out")
+            raise ApiError(422, "bad_webhook", "null is for `every` alone", "body", "leave the others out")
         return encoded(_shown(await hooks.ask(lambda: hooks.update(webhook_id, owner, changes))))
 
     @router.delete("/v1/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
@@ -292,39 +292,39 @@ def routes(door: Door, hooks: Webhooks) -> APIRouter:
 
 
 async def _read(request: Request, model: type[Model]) -> Model:
-    """A body of one object. Raises Problem."""
+    """A body of one object. Raises ApiError."""
     media_type(request)
     try:
         found = msgspec.json.decode(await read_body(request))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not_json", f"the body is no JSON ({error})"[:200], "body") from error
+        raise ApiError(400, "not_json", f"the body is no JSON ({error})"[:200], "body") from error
     try:
         return model.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = " ".join(["body", *map(str, first["loc"])])
-        raise Problem(422, "bad_webhook", first["msg"], where[:200], "see /openapi.json") from error
+        raise ApiError(422, "bad_webhook", first["msg"], where[:200], "see /openapi.json") from error
 
 
 def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhook:
-    """A new webhook from the body of a request, by the dispatcher's clock. Raises Problem."""
+    """A new webhook from the body of a request, by the dispatcher's clock. Raises ApiError."""
     if given.subscription_id is not None and given.owner is not None:
-        raise Problem(422, "bad_webhook", "it is for a subscription or for an owner", "body", "leave one out")
+        raise ApiError(422, "bad_webhook", "it is for a subscription or for an owner", "body", "leave one out")
     owner = given.owner
     if given.subscription_id is not None:
         known(door, given.subscription_id, caller)
     else:
         owner = owner or caller.owner
         if owner is None:
-            raise Problem(422, "bad_webhook", "neither subscription_id nor owner is given", "body", "give one of them")
+            raise ApiError(422, "bad_webhook", "neither subscription_id nor owner is given", "body", "give one of them")
         if not caller.sees(owner):
-            raise Problem(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "body owner")
+            raise ApiError(403, "missing_scope", f"this key is of the owner {caller.owner!r} alone", "body owner")
     head = door.hub.log.head
     position = position_of(given.since, "body since", door.wal.tag_of) or head
     if isinstance(position, Foreign):
-        raise Problem(422, "bad_position", "it is of another stream", "body since", "leave it out, or begin")
+        raise ApiError(422, "bad_position", "it is of another stream", "body since", "leave it out, or begin")
     if position > head and position != Position(head.boundary, END):
-        raise Problem(422, "bad_position", "the stream has not come so far", "body since", "leave it out, or begin")
+        raise ApiError(422, "bad_position", "the stream has not come so far", "body since", "leave it out, or begin")
     every_s = _every_s(given.every)
     return Webhook(
         webhook_id=new_webhook_id(),
@@ -343,13 +343,13 @@ def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhoo
 
 
 def _every_s(text: str | None) -> int:
-    """Seconds of `10m`; 0 for None. Raises Problem."""
+    """Seconds of `10m`; 0 for None. Raises ApiError."""
     if text is None:
         return 0
     match = _EVERY.fullmatch(text)
     seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
     if not 1 <= seconds <= _MOST_EVERY_S:
-        raise Problem(422, "bad_webhook", f"{text[:60]!r} is no time from 1s to 7d", "body every", "such as 10m")
+        raise ApiError(422, "bad_webhook", f"{text[:60]!r} is no time from 1s to 7d", "body every", "such as 10m")
     return seconds
 
 

@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from gateway.client.answers import wait_of
-from gateway.sinks.contract import DELIVERED, Batch, Outcome, Verdict
+from gateway.sinks.contract import DELIVERED, AttemptVerdict, Batch, Outcome
 from gateway.sinks.webhooks.guard import Forbidden, Guard, GuardedBackend
 from gateway.sinks.webhooks.signing import signed_headers
 
@@ -36,7 +36,7 @@ def body_of(webhook_id: str, batch: Batch) -> bytes:
     return msgspec.json.encode({"type": TYPE, "timestamp": at, "data": {**head, "updates": updates}})
 
 
-class Client:
+class WebhookClient:
     """The HTTP client of all webhooks; connections go to checked addresses.
 
     Parameters
@@ -69,13 +69,13 @@ class Client:
                 headers = signed_headers(secrets, batch_id, int(time.time()), body)
                 return await self._answer(url, body, self._headers | headers)
         except Forbidden as error:
-            return Outcome(Verdict.FAILED, error.reason, error.detail)
+            return Outcome(AttemptVerdict.FAILED, error.reason, error.detail)
         except TimeoutError:
-            return Outcome(Verdict.FAILED, "timeout", f"no whole answer came within {self._timeout_s:g} s")
+            return Outcome(AttemptVerdict.FAILED, "timeout", f"no whole answer came within {self._timeout_s:g} s")
         except httpx2.TimeoutException:
-            return Outcome(Verdict.FAILED, "timeout", f"no whole answer came within {self._timeout_s:g} s")
+            return Outcome(AttemptVerdict.FAILED, "timeout", f"no whole answer came within {self._timeout_s:g} s")
         except (httpx2.HTTPError, httpx2.InvalidURL, httpcore2.NetworkError, OSError, ValueError) as error:
-            return Outcome(Verdict.FAILED, "connection", f"the connection failed ({type(error).__name__})")
+            return Outcome(AttemptVerdict.FAILED, "connection", f"the connection failed ({type(error).__name__})")
 
     async def _answer(self, url: str, body: bytes, headers: dict[str, str]) -> Outcome:
         async with self._http.stream("POST", url, content=body, headers=headers) as answer:
@@ -88,16 +88,16 @@ class Client:
 
 
 class WebhookSink:
-    """Delivers to one URL; a `gateway.sinks.contract.Sink`.
+    """Delivers to one URL; a `gateway.sinks.contract.BatchReceiver`.
 
     Parameters
     ----------
-    client : Client
+    client : WebhookClient
     webhook_id, url : str
     secrets : sequence of str
     """
 
-    def __init__(self, client: Client, webhook_id: str, url: str, secrets: Sequence[str]):
+    def __init__(self, client: WebhookClient, webhook_id: str, url: str, secrets: Sequence[str]):
         self._client = client
         self._webhook_id = webhook_id
         self._url = url
@@ -120,10 +120,10 @@ def outcome_of(status: int, retry_after: str | None = None) -> Outcome:
     if 200 <= status < 300:
         return DELIVERED
     if status == 410:
-        return Outcome(Verdict.GONE, "gone", "it answered with 410")
+        return Outcome(AttemptVerdict.GONE, "gone", "it answered with 410")
     if 300 <= status < 400:
-        return Outcome(Verdict.FAILED, "redirect", f"it answered with {status}, and redirects are not followed")
-    return Outcome(Verdict.FAILED, "status", f"it answered with {status}", wait_of(retry_after, time.time()))
+        return Outcome(AttemptVerdict.FAILED, "redirect", f"it answered with {status}, and redirects are not followed")
+    return Outcome(AttemptVerdict.FAILED, "status", f"it answered with {status}", wait_of(retry_after, time.time()))
 
 
 class _Transport(httpx2.AsyncHTTPTransport):

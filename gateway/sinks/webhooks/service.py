@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.registry import Ended, Registered
 from gateway.serve.update_log import UpdateLog
-from gateway.sinks.webhooks.dispatch import Dispatcher, Line
+from gateway.sinks.webhooks.dispatch import ActiveWebhook, Dispatcher
 from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
-from gateway.sinks.webhooks.model import OLD_SECRET_S, Delivery, Webhook
-from gateway.sinks.webhooks.sending import Client
+from gateway.sinks.webhooks.model import OLD_SECRET_S, Webhook, WebhookDelivery
+from gateway.sinks.webhooks.sending import WebhookClient
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
 from gateway.sinks.webhooks.store import FILE, Store, change_webhook, delete_webhook, listed, revive, save_webhook
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 PATIENCE_S = 2.0
 
 
-class Webhooks:
+class WebhookService:
     """The webhooks of a stream, delivered while the block lasts.
 
     Parameters
@@ -73,7 +73,7 @@ class Webhooks:
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
 
-    def __enter__(self) -> "Webhooks":
+    def __enter__(self) -> "WebhookService":
         self._thread.start()
         self._begun.wait()
         if self.failure is not None:
@@ -117,7 +117,7 @@ class Webhooks:
 
     async def _serve(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        client = Client(self._guard, self.settings.webhook_timeout_s)
+        client = WebhookClient(self._guard, self.settings.webhook_timeout_s)
         self._dispatcher = Dispatcher(self._store, self.source, self.last, client, self.settings)
         self._dispatcher.load(*self._store.load())
         self._begun.set()
@@ -130,35 +130,35 @@ class Webhooks:
 
     # ------------------------------------------------------------------------ what routes ask, in the webhooks' loop
 
-    def line(self, webhook_id: str, owner: str | None) -> Line:
-        """A webhook that a caller of this owner sees. Raises Problem."""
+    def line(self, webhook_id: str, owner: str | None) -> ActiveWebhook:
+        """A webhook that a caller of this owner sees. Raises ApiError."""
         line = self.dispatcher.lines.get(webhook_id)
         if line is None or owner not in (None, line.hook.made_by):
             detail = f"webhook {webhook_id[:200]!r}: is not there"
-            raise Problem(404, "unknown_webhook", detail, "path", "check the id; GET /v1/webhooks lists them")
+            raise ApiError(404, "unknown_webhook", detail, "path", "check the id; GET /v1/webhooks lists them")
         return line
 
     async def check(self, url: str) -> None:
-        """Raises Problem if a URL may not be called."""
+        """Raises ApiError if a URL may not be called."""
         try:
             await self._guard.check(url)
         except Forbidden as error:
             do = "give an https URL of the public network, or start the server with --set webhooks.allow_host=HOST"
-            raise Problem(422, error.reason, error.detail, "body url", do) from error
+            raise ApiError(422, error.reason, error.detail, "body url", do) from error
 
     async def create(self, hook: Webhook) -> Webhook:
-        """Add a webhook. Raises Problem."""
+        """Add a webhook. Raises ApiError."""
         await self.check(hook.url)
         most = self.settings.most_webhooks
         mine = sum(line.hook.made_by == hook.made_by for line in self.dispatcher.lines.values())
         if most and mine >= most:
-            raise Problem(403, "too_many_webhooks", f"{most:,} webhooks are there, and no more may be", do="end some")
+            raise ApiError(403, "too_many_webhooks", f"{most:,} webhooks are there, and no more may be", do="end some")
         await self._store.change(save_webhook(hook))
-        self.dispatcher.add(Line(hook))
+        self.dispatcher.add(ActiveWebhook(hook))
         return hook
 
     async def update(self, webhook_id: str, owner: str | None, changes: Mapping[str, Any]) -> Webhook:
-        """Change some columns of a webhook. Raises Problem."""
+        """Change some columns of a webhook. Raises ApiError."""
         line = self.line(webhook_id, owner)
         if "url" in changes:
             await self.check(changes["url"])
@@ -186,7 +186,7 @@ class Webhooks:
             setattr(hook, name, value)
 
     async def rotate(self, webhook_id: str, owner: str | None) -> Webhook:
-        """Give a webhook a new secret; the old one signs, too, for a day. Raises Problem."""
+        """Give a webhook a new secret; the old one signs, too, for a day. Raises ApiError."""
         line = self.line(webhook_id, owner)
         async with line.changing:
             old = {"old_secret": line.hook.secret, "old_until_s": time.time() + OLD_SECRET_S}
@@ -194,20 +194,20 @@ class Webhooks:
             return replace(line.hook)  # with this secret, whatever comes next
 
     async def delete(self, webhook_id: str, owner: str | None) -> None:
-        """Remove a webhook with its deliveries. Raises Problem."""
+        """Remove a webhook with its deliveries. Raises ApiError."""
         self.line(webhook_id, owner)
         self.dispatcher.remove(webhook_id)
         await self._store.change(delete_webhook(webhook_id))
 
     async def deliveries(
         self, webhook_id: str, owner: str | None, status: str | None, before: int | None, most: int
-    ) -> list[Delivery]:
-        """Deliveries of a webhook, the newest first. Raises Problem."""
+    ) -> list[WebhookDelivery]:
+        """Deliveries of a webhook, the newest first. Raises ApiError."""
         self.line(webhook_id, owner)
         return await self._store.read(listed(webhook_id, status, before, most))
 
     async def redeliver(self, webhook_id: str, owner: str | None, numbers: list[int] | None) -> int:
-        """Make dead deliveries wait again, these or all; returns how many. Raises Problem."""
+        """Make dead deliveries wait again, these or all; returns how many. Raises ApiError."""
         line = self.line(webhook_id, owner)
         revived = await self._store.change(revive(webhook_id, numbers, self.dispatcher.now_s()))
         if not line.closed:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
-from gateway.sinks.webhooks.model import Delivery, Tally, Webhook
+from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.together import Together
 from matching.errors import DeliveryError, InputError
 
@@ -50,7 +50,7 @@ _OF_WEBHOOK = (
     "webhook_id", "url", "subscription_id", "owner", "made_by", "created_s", "secret", "old_secret", "old_until_s",
     "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why",
 )  # fmt: skip
-_OF_DELIVERY = ", ".join(Delivery._fields)
+_OF_DELIVERY = ", ".join(WebhookDelivery._fields)
 Result = TypeVar("Result")
 Change = Callable[[sqlite3.Connection], Result]
 
@@ -102,7 +102,7 @@ class Store:
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 
-    def load(self) -> tuple[list[Webhook], list[Delivery]]:
+    def load(self) -> tuple[list[Webhook], list[WebhookDelivery]]:
         """All webhooks, and the deliveries that wait, in order. Raises DeliveryError."""
         try:
             return self._thread.submit(_load, self._connection).result()
@@ -145,7 +145,7 @@ class Store:
         return results
 
 
-def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[Delivery]]:
+def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDelivery]]:
     hooks = []
     names = ", ".join(_OF_WEBHOOK)
     for *fields, boundary, place in connection.execute(f"SELECT {names}, boundary, place FROM webhooks ORDER BY rowid"):
@@ -154,7 +154,7 @@ def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[Delivery]
         hook.deliveries, hook.updates = Tally(*counts[1:4]), Tally(*counts[4:7])
         hooks.append(hook)
     waiting = connection.execute(f"SELECT {_OF_DELIVERY} FROM deliveries WHERE status = 'waiting' ORDER BY number")
-    return hooks, [Delivery(*row) for row in waiting]
+    return hooks, [WebhookDelivery(*row) for row in waiting]
 
 
 def save_webhook(hook: Webhook) -> Change[None]:
@@ -238,7 +238,7 @@ class Recorded(NamedTuple):
     forgotten: int = 0
 
 
-def record(deliveries: Sequence[Delivery]) -> Change[list[Recorded]]:
+def record(deliveries: Sequence[WebhookDelivery]) -> Change[list[Recorded]]:
     """Write the outcomes of waiting deliveries. O(dead deliveries of its webhook) for each that is dead."""
 
     def change(connection: sqlite3.Connection) -> list[Recorded]:
@@ -255,7 +255,7 @@ def record(deliveries: Sequence[Delivery]) -> Change[list[Recorded]]:
     return change
 
 
-def _record(connection: sqlite3.Connection, delivery: Delivery) -> Recorded:
+def _record(connection: sqlite3.Connection, delivery: WebhookDelivery) -> Recorded:
     """Write one; those that were delivered are not counted yet."""
     rows = ", rows = x''" if delivery.status == "delivered" else ""
     written = connection.execute(
@@ -269,15 +269,15 @@ def _record(connection: sqlite3.Connection, delivery: Delivery) -> Recorded:
     return Recorded(True, _forget_dead(connection, delivery))
 
 
-def revive(webhook_id: str, numbers: list[int] | None, now_s: float) -> Change[list[Delivery]]:
+def revive(webhook_id: str, numbers: list[int] | None, now_s: float) -> Change[list[WebhookDelivery]]:
     """Make dead deliveries wait again, these or all; returns them."""
 
-    def change(connection: sqlite3.Connection) -> list[Delivery]:
+    def change(connection: sqlite3.Connection) -> list[WebhookDelivery]:
         found = connection.execute(
             f"SELECT {_OF_DELIVERY} FROM deliveries WHERE webhook_id = ? AND status = 'dead' ORDER BY number",
             (webhook_id,),
         )
-        chosen = [Delivery(*row) for row in found.fetchall() if numbers is None or row[0] in numbers]
+        chosen = [WebhookDelivery(*row) for row in found.fetchall() if numbers is None or row[0] in numbers]
         revived = [one._replace(status="waiting", attempts=0, due_s=0.0, ended_s=None, began_s=now_s) for one in chosen]
         for one in revived:
             connection.execute(
@@ -301,16 +301,16 @@ def rows_of(number: int) -> Change[bytes]:
     return read
 
 
-def listed(webhook_id: str, status: str | None, before: int | None, most: int) -> Change[list[Delivery]]:
+def listed(webhook_id: str, status: str | None, before: int | None, most: int) -> Change[list[WebhookDelivery]]:
     """Deliveries of a webhook, the newest first."""
 
-    def read(connection: sqlite3.Connection) -> list[Delivery]:
+    def read(connection: sqlite3.Connection) -> list[WebhookDelivery]:
         found = connection.execute(
             f"SELECT {_OF_DELIVERY} FROM deliveries WHERE webhook_id = ? AND (? IS NULL OR status = ?)"
             " AND (? IS NULL OR number < ?) ORDER BY number DESC LIMIT ?",
             (webhook_id, status, status, before, before, most),
         )
-        return [Delivery(*row) for row in found]
+        return [WebhookDelivery(*row) for row in found]
 
     return read
 
@@ -331,7 +331,7 @@ def _forget_delivered(connection: sqlite3.Connection, webhook_id: str) -> None:
     )
 
 
-def _forget_dead(connection: sqlite3.Connection, delivery: Delivery) -> int:
+def _forget_dead(connection: sqlite3.Connection, delivery: WebhookDelivery) -> int:
     """Remove the dead ones of a webhook, the oldest, that are too many or have too many bytes; returns how many."""
     oldest_kept, size_bytes = delivery.number, 0
     found = connection.execute(

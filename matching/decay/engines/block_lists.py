@@ -51,7 +51,7 @@ _PER_PLACE = ("slot", "ordinal", "x", "y", "level", "text_slope", "rest", "signa
 _ON_SPHERE = ("z", "far")
 
 
-class Lists(NamedTuple):
+class BlockListView(NamedTuple):
     """Kernel view; t terms, p places, b summaries.
 
     start : int64[t], count : int32[t], capacity : int32[t]    the list of a term; holes are counted
@@ -112,7 +112,7 @@ class BlockLists:
         self._per_place = _PER_PLACE + (_ON_SPHERE if on_sphere else ())
         columns = _SPHERE_COLUMNS if on_sphere else _PLANE_COLUMNS
         ints, floats = np.zeros(0, np.int32), np.zeros(0, np.float32)
-        self.view = Lists(
+        self.view = BlockListView(
             start=np.zeros(0, np.int64), count=ints, capacity=ints, built=ints, holes=ints, changes=ints,
             first_summary=np.zeros(0, np.int64), dirty=np.zeros(0, np.bool_), slot=ints, ordinal=np.zeros(0, np.int16),
             x=floats, y=floats, z=floats, far=floats, level=floats, text_slope=floats, rest=floats,

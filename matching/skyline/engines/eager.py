@@ -17,7 +17,7 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.skyline.engine import Offers, SkylineEngine
+from matching.skyline.engine import SkylineEngine, SkylineOffers
 from matching.skyline.results import (
     UNDOMINATED,
     copy_entry,
@@ -40,7 +40,7 @@ class Eager(SkylineEngine):
 
     name = "eager"
 
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         lost = np.empty(slots.shape[0], np.int32)
         count = remove_members(self.candidates.view, slots, seqs, lost)
         self._expire(floor)
@@ -58,7 +58,7 @@ class Eager(SkylineEngine):
     def _expire(self, floor: int) -> None:
         expire(self.candidates.view, self.candidates.due(floor), floor)
 
-    def _offer(self, offers: Offers) -> None:
+    def _offer(self, offers: SkylineOffers) -> None:
         done, count = 0, offers.slot.shape[0]
         order, seen = np.empty(count, np.int32), np.zeros(1)
         sort_by_slot(offers.slot, self.candidates.view.start.shape[0], order)

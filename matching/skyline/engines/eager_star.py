@@ -15,7 +15,7 @@ import numpy as np
 
 from compiling.njit import njit
 from matching.model import Int32, Int64
-from matching.skyline.engine import Buffers, Offers
+from matching.skyline.engine import Buffers, SkylineOffers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.tails import clear, defer, forget_ended, new_tails, note_members, settle_all, with_slots
 from matching.skyline.results import UNDOMINATED, WAITS, dominates, drop, place_of, set_due
@@ -50,19 +50,21 @@ class EagerStar(Eager):
     def bytes(self) -> int:
         return super().bytes() + self._tails.words.nbytes
 
-    def defer(self, offers: Offers, slots: Int32, seqs: Int64) -> tuple[Offers, Int32, Int64]:
+    def defer(self, offers: SkylineOffers, slots: Int32, seqs: Int64) -> tuple[SkylineOffers, Int32, Int64]:
         left, done = np.empty(offers.slot.shape[0], np.int32), np.zeros(3, np.int64)
         while done[0] < offers.slot.shape[0]:
             defer(self.candidates.view, self._tails, offers, done, self._full, left)
             if done[0] < offers.slot.shape[0]:
                 self.candidates.grow()
         left = left[: done[2]]
-        rest = Offers(offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left])
+        rest = SkylineOffers(
+            offers.slot[left], offers.seq[left], offers.life[left], offers.spatial[left], offers.text[left]
+        )
         kept = np.empty(slots.shape[0], np.int32)
         kept = kept[: forget_ended(self.candidates.view, self._tails, slots, seqs, kept)]
         return rest, slots[kept], seqs[kept]
 
-    def apply(self, offers: Offers, slots: Int32, seqs: Int64, floor: int) -> Int32:
+    def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         due = self.candidates.due(floor)
         touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
         self._settle(touched)

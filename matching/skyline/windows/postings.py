@@ -21,7 +21,7 @@ from matching.storage.slots import grown
 _SHORTEST, LONGEST, HEADER = 4, 1024, 2
 
 
-class Postings(NamedTuple):
+class SkylinePostings(NamedTuple):
     """Kernel view.
 
     chunk, size, used : int32[terms]    where the newest chunk of a term begins (-1: no list), places of it, in use
@@ -39,22 +39,24 @@ class Postings(NamedTuple):
     end: Int64
 
 
-def new_postings(terms: int = 0, pool: int = 0) -> Postings:
+def new_postings(terms: int = 0, pool: int = 0) -> SkylinePostings:
     """No lists, with capacity for `terms` terms and `pool` places."""
     none = np.zeros(terms, np.int32)
     short = np.zeros(pool, np.float32)
-    return Postings(np.full(terms, -1, np.int32), none, none.copy(), np.zeros(pool, np.int32), short, short.copy(),
-                    np.zeros(1, np.int64))  # fmt: skip
+    chunk, row = np.full(terms, -1, np.int32), np.zeros(pool, np.int32)
+    return SkylinePostings(chunk, none, none.copy(), row, short, short.copy(), np.zeros(1, np.int64))
 
 
-def with_terms(postings: Postings, highest: int) -> Postings:
+def with_terms(postings: SkylinePostings, highest: int) -> SkylinePostings:
     """The same with capacity for terms up to `highest`."""
     terms = highest + 1
     chunk, size, used = grown(postings.chunk, terms, -1), grown(postings.size, terms), grown(postings.used, terms)
     return postings._replace(chunk=chunk, size=size, used=used)
 
 
-def linked(postings: Postings, term_offsets: Int64, terms: Int32, lon, lat, first: int, end: int) -> Postings:
+def linked(
+    postings: SkylinePostings, term_offsets: Int64, terms: Int32, lon, lat, first: int, end: int
+) -> SkylinePostings:
     """Append the terms of rows `first` to `end` - 1 to their lists. O(terms), amortised."""
     progress = np.array([first, term_offsets[first]], np.int64)
     while not _link(postings, term_offsets, terms, lon, lat, progress, end):

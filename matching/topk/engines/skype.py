@@ -23,7 +23,7 @@ from matching.topk.engine import TopkEngine
 from matching.topk.engines.skype_bounds import COUNTERS, SCANNED, VERIFIED
 from matching.topk.engines.skype_lists import SkypeLists
 from matching.topk.engines.skype_scan import scan
-from matching.topk.engines.skype_tree import Shape
+from matching.topk.engines.skype_tree import TreeShape
 
 
 class Pruning(NamedTuple):
@@ -96,7 +96,7 @@ class Skype(TopkEngine):
             self.pruning = self.pruning._replace(signature=False)
         p = self.pruning
         on = tuple(name for name, value in p._asdict().items() if value is True)
-        self.lists = SkypeLists(space, on, Shape(p.adaptive, p.group_size, p.cell_size, p.l2))
+        self.lists = SkypeLists(space, on, TreeShape(p.adaptive, p.group_size, p.cell_size, p.l2))
         self._counters = np.zeros(len(COUNTERS), np.int64)
         self._chunk = np.array([self.together])  # messages that were last taken together; answers never depend on it
 

@@ -28,15 +28,15 @@ from matching.topk.engines.skype_tree import (
     FLOATS,
     INTS,
     SPHERE_FLOATS,
-    Shape,
     Tree,
+    TreeShape,
     change_base,
     envelope_places,
 )
 from matching.topk.scores import SLACK
 
 
-class Lists(NamedTuple):
+class SkypeListView(NamedTuple):
     """Kernel view; t terms, p places of the pool, n nodes of the pool of trees.
 
     start : int64[t], count, capacity : int32[t]    the list, tail included
@@ -121,10 +121,10 @@ class SkypeLists:
     ----------
     space : Space
     switches : tuple of str    keys of `_OPTIONAL`, the groups of columns beside `_ALWAYS`
-    shape : Shape
+    shape : TreeShape
     """
 
-    def __init__(self, space: Space, switches: tuple[str, ...], shape: Shape):
+    def __init__(self, space: Space, switches: tuple[str, ...], shape: TreeShape):
         #: Unit of distance of the slopes: a radian, in metres, or the side of the unit square.
         self._unit = EARTH_RADIUS_M if space.on_sphere else 1.0
         stored_at = envelope_places(space.max_distance / self._unit if space.on_sphere else None)
@@ -135,10 +135,10 @@ class SkypeLists:
         columns: dict[str, np.ndarray] = {
             name: np.zeros(0, np.int64 if name in _WIDE else np.int32) for name in _PER_TERM
         }
-        for name in Lists._fields[len(_PER_TERM) : -4]:
+        for name in SkypeListView._fields[len(_PER_TERM) : -4]:
             columns[name] = np.zeros(0, _DTYPES.get(name, np.float32))
         columns["node_floats"], columns["node_ints"] = np.zeros((0, width), np.float32), np.zeros((0, INTS), np.int32)
-        self.view = Lists(**columns, used=np.zeros(4, np.int64), stored_at=stored_at)
+        self.view = SkypeListView(**columns, used=np.zeros(4, np.int64), stored_at=stored_at)
         self._added = np.zeros(0, np.int32)
         self._changed = 0  # postings added, removed or with a new threshold since `settle` last looked for due trees
 

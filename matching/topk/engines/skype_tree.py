@@ -39,7 +39,7 @@ _DISTANCE, _WEIGHT, _REST = 0.2, 0.3, 0.4
 _DISTANCE_PART = 0.4
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """Parameters of the construction of trees.
 
     adaptive : bool    split by what the postings of a node differ in most; else cells first, then alpha
@@ -58,8 +58,8 @@ class Tree(NamedTuple):
     """The tree of a term, and the columns of the built postings of its list.
 
     floats : float32[n, FLOATS or SPHERE_FLOATS], ints : int32[n, INTS]
-    slope, base, stop_base : float32[p]   see `matching.topk.engines.skype_lists.Lists`; stop_base is empty without
-                                          early termination
+    slope, base, stop_base : float32[p]   see `matching.topk.engines.skype_lists.SkypeListView`; stop_base is empty
+                                          without early termination
     stored_at : float32[5]                `envelope_places`
     """
 
@@ -94,7 +94,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
     text : float32[p, 4]     own, rest, total, peak
     order : int32[p]         output: the order of the postings in which every node is a run
     floats, ints             output: capacity for at least 2 p nodes
-    shape : Shape
+    shape : TreeShape
     stored_at : float32[5]   `envelope_places`
 
     Notes

@@ -1,5 +1,7 @@
 """The graph of packages has every import, finds circles, and says why an import stands inside a function."""
 
+import ast
+
 from benchmarks import graph
 
 TEXTS = {
@@ -55,3 +57,13 @@ def test_packages_form_no_circle():
     assert measured["edges"]["topology.core", "matching"] > 20 and measured["edges"]["baselines", "papers"] > 20
     assert measured["circles"] == []
     assert not [edge for edge in measured["edges"] if edge[1] in ("papers", "baselines") and edge[0] != "baselines"]
+
+
+def test_no_public_class_name_is_there_twice():
+    found: dict[str, list[str]] = {}
+    for module, text in graph.sources().items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+    assert len(found) > 500

@@ -10,7 +10,7 @@ import pytest
 from gateway.client import flows, requests
 from gateway.client.answers import Answer, Failure, Request
 from gateway.client.errors import Denied, Failed, Gap, NotFound, Refused, Throttled, Unreachable
-from gateway.client.flows import Followed, Patience, Rows
+from gateway.client.flows import Followed, Patience, SentRows
 from gateway.client.rows import Missed, Progress, Snapshot, Update
 
 PATIENCE = Patience(30.0, 0.2, 20.0, lambda: 1.0)
@@ -168,7 +168,7 @@ def test_groups_are_halved_until_the_server_takes_them_and_outcomes_stay_in_orde
     rows = [{"id": "a"}, '{"id": "b"}', "no json", b'{"id": "c"}', {"id": "d"}]
     too_many = problem(413, "too_many_messages")
     replies = [too_many, outcomes("a", "b"), too_many, LOST, outcomes("c"), too_many]
-    commands = grouped(rows, Rows.of_messages("delivered"), replies)
+    commands = grouped(rows, SentRows.of_messages("delivered"), replies)
     found = [one.value for one in of(Item, commands)]
     assert [one.line for one in found] == [1, 2, 3, 4, 5]
     assert [one.id for one in found] == ["a", "b", None, "c", None]
@@ -180,7 +180,7 @@ def test_groups_are_halved_until_the_server_takes_them_and_outcomes_stay_in_orde
 def test_groups_give_ids_to_rows_without_one_and_to_no_change_that_ends():
     rows = [{"kind": "knn"}, '{"kind": "topk"}', {"unsubscribe": "s0"}]
     made = good([{"status": "created"}] * 2 + [{"status": "deleted"}])
-    commands = grouped(rows, Rows.of_subscriptions(True), [LOST, made])
+    commands = grouped(rows, SentRows.of_subscriptions(True), [LOST, made])
     first, second = of(Send, commands)
     assert first == second and first.request.params == (("replace", "true"),)
     named, also, ended = json.loads(first.request.body)
@@ -194,7 +194,7 @@ def test_refused_row_without_id_keeps_its_line_and_gets_no_id_that_was_made_here
         {"status": "refused", "subscription_id": name, "reason": "bad_k", "detail": f"subscription {name!r}: no k"}
         for name in names
     ]
-    commands = grouped(rows, Rows.of_subscriptions(True), [good(answers)])
+    commands = grouped(rows, SentRows.of_subscriptions(True), [good(answers)])
     found = [one.value for one in of(Item, commands)]
     assert [one.line for one in found] == [1, 2, 3, 4]
     assert [one.subscription_id for one in found] == [None, None, "mine", "gone"]
@@ -204,7 +204,7 @@ def test_refused_row_without_id_keeps_its_line_and_gets_no_id_that_was_made_here
 def test_groups_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(flows, "GROUP_BYTES", 30)
     rows = [{"id": "x" * 20}] * 3
-    commands = grouped(rows, Rows.of_messages(None), [outcomes("x")] * 3)
+    commands = grouped(rows, SentRows.of_messages(None), [outcomes("x")] * 3)
     assert [len(json.loads(one.request.body)) for one in of(Send, commands)] == [1, 1, 1]
 
 
@@ -216,7 +216,7 @@ def test_groups_are_taken_one_after_the_answer_to_the_other_from_either_sort_of_
     rows, taken = [{"id": str(place)} for place in range(5)], []
     for source in (iter(rows), coming()):
         link = ScriptedLink([outcomes("a", "b"), outcomes("c", "d"), outcomes("e")])
-        found = flows.in_groups(link, source, Rows.of_messages(None), PATIENCE, most=2)
+        found = flows.in_groups(link, source, SentRows.of_messages(None), PATIENCE, most=2)
         assert asyncio.run(anext(found)).line == 1 and len(link.commands) == 1
         taken.append(link)
     assert taken[0].commands == taken[1].commands
@@ -224,7 +224,7 @@ def test_groups_are_taken_one_after_the_answer_to_the_other_from_either_sort_of_
 
 def test_groups_with_an_outcome_too_few_fail():
     with pytest.raises(Failed, match="fewer outcomes"):
-        grouped([{"id": "a"}, {"id": "b"}], Rows.of_messages(None), [outcomes("a")])
+        grouped([{"id": "a"}, {"id": "b"}], SentRows.of_messages(None), [outcomes("a")])
 
 
 # ------------------------------------------------------------------------------------------------------- updates

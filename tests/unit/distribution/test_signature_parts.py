@@ -18,7 +18,7 @@ from distribution.signatures.spatial import (
     Boxes,
     CellBitmap,
     CellCounts,
-    Numbering,
+    CellNumbering,
     cells_of,
     region_boxes,
     whole_domain,
@@ -78,7 +78,7 @@ def test_cells_border_belongs_to_both_sides_and_no_further():
 def test_cells_region_across_the_antimeridian_is_two_boxes():
     boxes = region_boxes(SPACE, np.array([[170.0, 0.0, -170.0, 10.0], [0.0, 0.0, 1.0, 1.0]]), 16)
     assert boxes.row.tolist() == [0, 0, 1]
-    counts = CellCounts(Numbering(16, whole_domain()))
+    counts = CellCounts(CellNumbering(16, whole_domain()))
     counts.add(boxes)
     assert set((counts.items() % 16).tolist()) == {0, 15, 7, 8}  # 0 degrees is a border, so cell 7 as well
 
@@ -86,7 +86,7 @@ def test_cells_region_across_the_antimeridian_is_two_boxes():
 def test_cells_outside_the_domain_are_not_counted():
     square = Space(0.0, 0.0, 16.0, 16.0)
     everywhere = region_boxes(square, np.array([[0.0, 0.0, 16.0, 16.0]]), 16)
-    south_west, rest = CellCounts(Numbering(16, QUARTER)), CellCounts(Numbering(16, ~QUARTER))
+    south_west, rest = CellCounts(CellNumbering(16, QUARTER)), CellCounts(CellNumbering(16, ~QUARTER))
     for counts in (south_west, rest):
         counts.add(everywhere)
     assert south_west.items().tolist() == list(range(8 * 8))
@@ -94,7 +94,7 @@ def test_cells_outside_the_domain_are_not_counted():
     box = region_boxes(square, np.array([[0.5, 0.5, 0.5, 0.5]]), 16)  # cell 0 alone
     assert [cells_of(box, 1, counts.numbering)[1].tolist() for counts in (south_west, rest)] == [[0], []]
     with pytest.raises(ConfigError, match="does not divide"):
-        Numbering(16, np.ones((3, 3), np.bool_))
+        CellNumbering(16, np.ones((3, 3), np.bool_))
 
 
 @pytest.mark.parametrize("domain", [whole_domain(), QUARTER], ids=["world", "quarter"])
@@ -102,7 +102,7 @@ def test_cells_of_many_wide_boxes_are_counted_together_as_one_by_one(domain):
     rng = np.random.default_rng(2)
     low = rng.integers(0, 16, (200, 2))
     boxes = Boxes(np.arange(200), np.concatenate([low, low + rng.integers(0, 16 - low)], axis=1).astype(np.int32))
-    singly, together = CellCounts(Numbering(16, domain)), CellCounts(Numbering(16, domain))
+    singly, together = CellCounts(CellNumbering(16, domain)), CellCounts(CellNumbering(16, domain))
     for step in ("add", "subtract", "add"):
         rows = slice(None) if step == "add" else slice(0, 150)
         part = Boxes(boxes.row[rows], boxes.cells[rows])
@@ -123,7 +123,7 @@ def test_cells_of_many_wide_boxes_are_counted_together_as_one_by_one(domain):
 
 def test_cells_subtracted_more_often_than_added_are_refused():
     boxes = region_boxes(SPACE, np.array([[0.0, 0.0, 10.0, 10.0]]), 16)
-    counts = CellCounts(Numbering(16, whole_domain()))
+    counts = CellCounts(CellNumbering(16, whole_domain()))
     counts.add(boxes)
     counts.subtract(boxes)
     assert [part.size for part in counts.pop_changes()] == [0, 0]
@@ -134,7 +134,7 @@ def test_cells_subtracted_more_often_than_added_are_refused():
 def test_cells_of_a_message_over_half_the_world_let_it_through_unseen():
     spec = SMALL._replace(side=1024)
     boxes = region_boxes(SPACE, np.array([[-170.0, -80.0, 170.0, 80.0]]), spec.side)
-    offsets, items, beyond = cells_of(boxes, 1, Numbering(spec.side, whole_domain()))
+    offsets, items, beyond = cells_of(boxes, 1, CellNumbering(spec.side, whole_domain()))
     assert (offsets.tolist(), items.size, beyond.tolist()) == ([0, 0], 0, [True])
 
 

@@ -13,7 +13,7 @@ from gateway.live.opening import open_stream
 from gateway.serve.registry import Registry
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, END, PartDamaged, Parts, PartsMissing, Position
-from gateway.serve.writer import Writer
+from gateway.serve.writer import LogWriter
 from gateway.sinks.webhooks.store import FILE, Store
 from matching.errors import EngineError
 from tests.support.etl_folder import random_rows, write_etl
@@ -69,7 +69,7 @@ def opened(words, out):
         run = LiveRun(config, wal.run, str(wal.log), "nowhere", {"live": wal.settings}, earlier, lambda: wal.size_bytes)
         saved = run.saved_delivery()
         history.resume(saved)
-        Writer(admission, given[-1], wal, InFlight(3))
+        LogWriter(admission, given[-1], wal, InFlight(3))
         hooks = Store(out / FILE)
         stack.callback(hooks.close)
         hooks.load()

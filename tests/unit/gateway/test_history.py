@@ -13,7 +13,7 @@ from gateway.cli import main
 from gateway.live import write_ahead_log
 from gateway.live.checkpointed import settings_of_stream
 from gateway.live.vocabulary_files import empty_start
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.verify import verify_run
 from matching.errors import CheckpointError
 from matching.text import inverse_document_frequency
@@ -108,7 +108,7 @@ def test_commands_read_the_log_where_it_is_and_leave_the_folder_as_it_is(finishe
 
 
 def test_folder_of_a_stream_serves_where_an_etl_folder_is_named(out, tmp_path, capsys):
-    wanted = Run(out)
+    wanted = RunReader(out)
     place = "1.0,1.0"
     rows = [row for _, row in read_rows(out)]
     assert len(rows) == 60 and all(row["at"] == 0 for row in rows)
@@ -178,7 +178,7 @@ def test_messages_are_those_that_the_log_has_however_many_records_are_read_toget
 
 
 def test_resumed_stream_is_read_to_its_new_end(words, finished, out):
-    assert Run(out).message_count() == MESSAGES
+    assert RunReader(out).message_count() == MESSAGES
     stream, _ = ended(words, out, 100, seed=2)
     verdict = verify_run(out)
     assert verdict.exact and verdict.messages == MESSAGES + 100, verdict
@@ -190,12 +190,12 @@ def test_run_of_a_stream_that_goes_on_is_resumed_with_the_messages_that_it_began
     live(words, out, 40, seed=3)  # ends without a word, as killed
     settings, text = settings_of_stream(out, tmp_path / "copy")
     assert text and settings["messages"] == tmp_path / "copy" and (tmp_path / "copy" / LOG).samefile(out / LOG)
-    kept = Run(tmp_path / "copy").message_count()
+    kept = RunReader(tmp_path / "copy").message_count()
     sums = checksums(input_files(settings["messages"], [Path(path) for path in settings["subscriptions"]]))
     ended(words, out, 60, seed=4)
     again = checksums(input_files(settings["messages"], [Path(path) for path in settings["subscriptions"]]))
-    assert sums.result() == again.result() and Run(tmp_path / "copy").message_count() == kept
-    assert Run(out).message_count() > kept
+    assert sums.result() == again.result() and RunReader(tmp_path / "copy").message_count() == kept
+    assert RunReader(out).message_count() > kept
 
 
 def test_folder_is_read_without_the_vocabulary_it_began_with_and_elsewhere(words, tmp_path):
@@ -216,11 +216,11 @@ def test_ended_stream_is_no_run_to_resume_and_its_report_names_no_tables(out, ca
 def test_log_that_is_shorter_than_the_report_says_is_refused(out):
     os.truncate(out / LOG, (out / LOG).stat().st_size - 1)
     with pytest.raises(CheckpointError, match="restore the folder"):
-        Run(out)
+        RunReader(out)
 
 
 def test_message_that_is_damaged_in_the_middle_is_found_by_who_reads_it(out):
-    log, run = out / LOG, Run(out)
+    log, run = out / LOG, RunReader(out)
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 1
     log.write_bytes(data)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gateway.load.check import ENOUGH, Sent, _stream, recount
-from gateway.load.follower import Followed, Received
+from gateway.load.follower import FollowerAnswer, Received
 from gateway.load.lifetimes import Lifetimes, report_of, shortcomings
 from gateway.load.loadtest import render
-from gateway.load.posting import Part, Posted
+from gateway.load.posting import Posted, PostingShare
 from gateway.load.report import _changes
 from gateway.load.senders import REFUSED, UNANSWERED, Changed, _ChangeLines, _ChangeOutcomes
 from gateway.load.served import ServedWorkload, idf_at, subscription_rows, weighed
@@ -120,7 +120,7 @@ def test_lines_of_changes_end_the_oldest_and_add_its_copy_under_a_new_id():
     made = LOAD.subscribers()
     table, lines = made.make(), _ChangeLines(LOAD)
     count, rows = len(table), list(subscription_rows(LOAD, table, made.filters_of(table)))
-    part = Part(count - 2, count + 600, 0, 1, 100.0, 0.0)
+    part = PostingShare(count - 2, count + 600, 0, 1, 100.0, 0.0)
     pieces = list(lines.pieces(part))
     flat = [line for piece in pieces for line in piece]
     assert len(pieces) > 1 and len(flat) == len(part.numbers)
@@ -132,7 +132,7 @@ def test_lines_of_changes_end_the_oldest_and_add_its_copy_under_a_new_id():
 
 
 def test_outcomes_of_changes_say_from_which_message_each_counts():
-    outcomes = _ChangeOutcomes(Part(0, 3, 0, 1, 100.0, 0.0))
+    outcomes = _ChangeOutcomes(PostingShare(0, 3, 0, 1, 100.0, 0.0))
     for line in (
         {"line": 1, "status": "deleted", "subscription_id": "a", "from_seq": 7},
         {"line": 2, "status": "created", "subscription_id": "b", "from_seq": 8, "etag": "x"},
@@ -153,14 +153,16 @@ def test_outcomes_of_changes_say_from_which_message_each_counts():
 
 def followed_of(through_of, through_s):
     received = Received(*(np.array([through_of[-2]]) for _ in Received._fields))  # no update at the last boundary
-    return Followed(received, 0, [], "", int(through_of[-1]), 0.1, np.array(through_of), np.array(through_s, float))
+    return FollowerAnswer(
+        received, 0, [], "", int(through_of[-1]), 0.1, np.array(through_of), np.array(through_s, float)
+    )
 
 
 def test_report_of_changes_counts_from_when_they_were_due_to_the_answer_and_to_the_effect():
     # changes are due at 10.0, 11.0 (behind the warm-up) and 12.0; the last counts behind the last update
     changed = changed_of([[5, 5], [10, 12], [21, REFUSED]], answered_s=[[10.1, 10.1], [11.25, 11.5], [12.25, 12.25]])
     followed = followed_of([9, 11, 20, 25], [10.5, 11.75, 13.0, 17.0])
-    report = report_of(changed, followed, Part(0, 3, 0, 1, 1.0, 10.0), 0.5)
+    report = report_of(changed, followed, PostingShare(0, 3, 0, 1, 1.0, 10.0), 0.5)
     assert (report["offered"], report["done"], report["added"], report["ended"]) == (6, 5, 2, 3)
     assert report["answer"]["count"] == 3 and report["answer"]["max_s"] == 0.5
     assert report["answer"]["p50_s"] == pytest.approx(0.25, rel=0.05)

@@ -9,7 +9,7 @@ from gateway.load.check import ENOUGH, Sent, _stream, recount
 from gateway.load.follower import Received, latencies
 from gateway.load.lifetimes import Lifetimes
 from gateway.load.loadtest import SHORT, render
-from gateway.load.posting import Part, Sending
+from gateway.load.posting import PostingShare, Sending
 from gateway.load.ramp import judge
 from gateway.load.served import WORDS, ServedWorkload, idf_at, message_lines, subscription_rows, weighed
 from matching.bulk_oracle import NEVER, BulkOracle
@@ -164,7 +164,7 @@ class _SlowServer:
 @pytest.mark.parametrize(("takes_s", "late"), [(0.0, False), (0.5, True)])
 def test_generator_says_how_late_it_is_and_that_the_server_kept_it_waiting(monkeypatch, takes_s, late):
     server = _SlowServer(monkeypatch, takes_s)
-    sending = Sending(Part(0, 100, 1, 2, 10.0, 1.0))
+    sending = Sending(PostingShare(0, 100, 1, 2, 10.0, 1.0))
     sending.run(server, iter([b"x\n"] * 50))
     assert sum(data.count(b"x\n") for data in server.sent) == 50
     assert (sending.furthest_s > 0.4) is late and (sending.blocked_s > 5.0) is late

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from gateway.live.admission import Refused
+from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from matching.errors import ConfigError
 from matching.validate import decode_object
@@ -20,7 +20,7 @@ PLACE = {"lat": 35.7, "lon": 139.7}
 
 def renamed(row, **named):
     found = ColumnMapping(named).rename(json.dumps(row).encode())
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedLine):
         return found
     return found.row
 
@@ -84,7 +84,7 @@ def test_mapping_line_that_needs_no_other_names_keeps_what_it_says(line):
 )
 def test_mapping_line_in_which_several_may_be_meant_is_refused(row, say):
     found = renamed(row)
-    assert isinstance(found, Refused) and found.reason == "ambiguous_column" and say in found.what
+    assert isinstance(found, RefusedLine) and found.reason == "ambiguous_column" and say in found.what
 
 
 def test_mapping_of_what_messages_do_not_have_is_refused():

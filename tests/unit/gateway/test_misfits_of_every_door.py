@@ -8,7 +8,7 @@ import pytest
 
 import skyray
 from gateway.live.vocabulary_files import empty_start
-from gateway.serve.writer import Message, Subscribe, Unsubscribe
+from gateway.serve.writer import PublishedRow, Subscribe, Unsubscribe
 from spark_etl.feed_rows import FeedCleaner, Rejected
 from spark_etl.options import EtlOptions
 from spouts.log import Origin
@@ -48,8 +48,8 @@ def lines(rows):
 def test_misfit_of_a_request_or_broker_is_a_warning_and_the_message_is_there(tmp_path, origin, many):
     rows = [row | {"id": f"{row['id']}{n}"} for n in range(many) for row in ROWS]  # few, or read together
     with WriterStream(tmp_path / "out", attributes=ATTRIBUTES) as stream:
-        found = stream.submit(*(Message(line, origin) for line in lines(rows)))
-        again = stream.submit(*(Message(line, origin) for line in lines([rows[0], rows[0] | {"price": 5}])))
+        found = stream.submit(*(PublishedRow(line, origin) for line in lines(rows)))
+        again = stream.submit(*(PublishedRow(line, origin) for line in lines([rows[0], rows[0] | {"price": 5}])))
         stream.writer.begin()
         stream.end()
         assert [one["status"] for one in found] == ["accepted"] * len(rows)
@@ -67,7 +67,7 @@ def test_misfit_of_a_request_or_broker_is_a_warning_and_the_message_is_there(tmp
 def test_misfit_is_refused_where_attributes_are_strict(tmp_path, many):
     rows = [row | {"id": f"{row['id']}{n}"} for n in range(many) for row in ROWS]
     with WriterStream(tmp_path / "out", attributes=ATTRIBUTES, strict=True) as stream:
-        found = stream.submit(*map(Message, lines(rows)))
+        found = stream.submit(*map(PublishedRow, lines(rows)))
         stream.writer.begin()
         stream.end()
         refused = [(one["reason"], one["column"], one["value"]) for one in found if one["status"] == "refused"]
@@ -125,8 +125,8 @@ BAD = {
 def test_every_refused_row_names_a_column_or_is_quoted(tmp_path):
     with WriterStream(tmp_path / "out") as stream:
         found = stream.submit(
-            *(Message(line) for line, _, _ in BAD.values()), Unsubscribe("none"), Subscribe(CHEAP | {"kind": "x"}),
-            Subscribe(CHEAP | {"lon": 1}), Subscribe(CHEAP | {"at": 3}), Message(b'{"unsubscribe": "s"}'),
+            *(PublishedRow(line) for line, _, _ in BAD.values()), Unsubscribe("none"), Subscribe(CHEAP | {"kind": "x"}),
+            Subscribe(CHEAP | {"lon": 1}), Subscribe(CHEAP | {"at": 3}), PublishedRow(b'{"unsubscribe": "s"}'),
         )  # fmt: skip
         stream.writer.begin()
         stream.end()

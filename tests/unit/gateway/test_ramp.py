@@ -14,7 +14,7 @@ from gateway.load.svg import Line, bar_plot, line_plot, ticks
 from matching.errors import ConfigError
 from matching.space import EARTH, Space
 from matching.window import Window
-from spouts.generated import Recipe
+from spouts.generated import MessageRecipe
 from spouts.paced import GeneratedSubscriptions
 from topology.core.metrics import LatencyTimeline
 
@@ -167,7 +167,7 @@ def test_load_test_with_changes_is_exact_and_each_changing_subscription_ends():
 
 def test_generated_changes_do_not_depend_on_how_the_stream_is_cut():
     counts, window = {"boolean": 30, "topk": 7}, Window.parse("count:100")
-    spout = GeneratedSubscriptions(Recipe(seed=3), window, Space(*EARTH), counts, changes=0.7, changing=50)
+    spout = GeneratedSubscriptions(MessageRecipe(seed=3), window, Space(*EARTH), counts, changes=0.7, changing=50)
     whole, gone = spout.changed(0, 299)
     assert len(whole) == 209 and whole.number.tolist() == list(range(37, 246))
     assert gone.number.tolist() == list(range(37, 196)) and (np.diff(whole.at) >= 0).all()

@@ -17,7 +17,7 @@ from gateway.runs import showing
 from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.explaining import explain
 from gateway.runs.message_rows import MessageRows
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.showing import result_lines, result_stream
 from gateway.shell import terminal
 from gateway.shell.listing import cells, listing
@@ -117,7 +117,7 @@ def test_show_prints_the_command_that_explains(run, capsys, form):
 
 def scores(run, kind):
     """Of each result of a kind: the row, and its score as printed."""
-    reading = Run(run)
+    reading = RunReader(run)
     payload = result_stream(reading, [], 0)
     found = []
     for one in payload["subscriptions"]:

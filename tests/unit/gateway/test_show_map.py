@@ -14,7 +14,7 @@ from matplotlib.font_manager import fontManager
 from gateway import cli
 from gateway.runs.glyphs import Glyphs
 from gateway.runs.picture import COLOURS, DISTINCT, LONGEST_LINE_KM, SYMBOLS, _draw, _frame, draw_results
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.showing import result_lists
 from tests.support.small_runs import small_run
 
@@ -90,7 +90,7 @@ def test_show_map_draws_a_picture(run, tmp_path, capsys, form):
 
 def test_show_map_draws_the_points_that_are_held(run):
     axes = Figure().subplots()
-    (one,) = result_lists(Run(run), ["mine"], 0)["subscriptions"]
+    (one,) = result_lists(RunReader(run), ["mine"], 0)["subscriptions"]
     _draw(axes, one, "C0", "o", None)
     drawn = sorted(map(tuple, np.asarray(axes.collections[0].get_offsets()).tolist()))
     assert drawn == sorted((row["lon"], row["lat"]) for row in one["results"]) and drawn

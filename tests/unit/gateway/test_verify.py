@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA
 from gateway.runs.oracle_replay import choose, score_bits
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import CheckpointError, ConfigError, InputError
@@ -112,7 +112,7 @@ def test_verify_sample_takes_so_many_of_each_kind_over_all_messages(finished):
 
 
 def test_verify_sample_follows_the_seed(finished):
-    drawn = [choose(Run(finished).changes, 7, seed).ids.to_pylist() for seed in (1, 1, 2)]
+    drawn = [choose(RunReader(finished).changes, 7, seed).ids.to_pylist() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -446,7 +446,7 @@ def test_verify_decay_knn_and_skyline_are_asked_with_times_counts_and_versions(t
     }
     (folder / "run.json").write_text(json.dumps(facts))
 
-    started = Run(folder)
+    started = RunReader(folder)
     changes = started.changes
     counts = dict(enumerate(np.asarray(started.vocabulary.collection_count).tolist()))
     model = DecayModel(0.01, 0.4, counts, started.vocabulary.total_tokens, 5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from matching.cumulative.results import A_RESULT, NO_RESULT, POOL_FULL, BestResults, ResultRows, offer
+from matching.cumulative.results import A_RESULT, NO_RESULT, POOL_FULL, BestResults, CumulativeRows, offer
 from matching.model import DECAY, ENTER, LEAVE
 from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table
@@ -91,7 +91,7 @@ def test_results_loaded_go_on_as_those_offered(seed):
     lengths = np.minimum(rng.integers(0, 30, 50), ks)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     keys = np.concatenate([np.sort(rng.normal(size=n))[::-1] for n in lengths] or [np.zeros(0)])
-    rows = ResultRows(offsets, rng.permutation(offsets[-1]), keys)
+    rows = CumulativeRows(offsets, rng.permutation(offsets[-1]), keys)
     subscriptions, best, slots = store(ks.tolist(), since=1000)
     best.load(subscriptions.columns, slots, rows)
     held = best.rows(slots)

@@ -10,8 +10,8 @@ from matching.attributes import (
     MISSING_KEY,
     NUMBER,
     TIME,
-    Attribute,
     AttributeSchema,
+    DeclaredAttribute,
     attribute_value,
     number_keys,
 )
@@ -157,7 +157,7 @@ def test_number_keys_are_in_the_order_of_numbers():
     ],
 )
 def test_attribute_parse_reads_name_path_and_type(text, attribute):
-    assert Attribute.parse(text) == attribute and str(Attribute.parse(text)) == text
+    assert DeclaredAttribute.parse(text) == attribute and str(DeclaredAttribute.parse(text)) == text
 
 
 @pytest.mark.parametrize(

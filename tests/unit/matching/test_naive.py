@@ -8,7 +8,7 @@ import pytest
 from matching.errors import TopologyError
 from matching.model import BOOLEAN, LEAVE, MATCH, TOPK, UNKNOWN_TERM, UpdateBatch
 from matching.naive import Oracle, boolean_match, boxes, topk_score
-from matching.naive_rows import Update, tally
+from matching.naive_rows import NaiveUpdate, tally
 from matching.window import Boundary, Window
 from tests.support.naive_tables import batch, events, held, message, removals, replayed, run, subscription, table
 
@@ -261,7 +261,7 @@ def test_tally_repeated_event_counts_twice_and_nan_scores_compare():
     three, zero = np.array([3, 3]), np.array([0, 0])
     rows = UpdateBatch(three, zero, three, np.array([MATCH, MATCH], np.int8), np.array([math.nan, math.nan]))
     assert tally(rows) == {(3, 0, 3, MATCH, None): 2}
-    assert tally(rows) - tally([Update(3, 0, 3, MATCH, math.nan)]) == {(3, 0, 3, MATCH, None): 1}
+    assert tally(rows) - tally([NaiveUpdate(3, 0, 3, MATCH, math.nan)]) == {(3, 0, 3, MATCH, None): 1}
 
 
 # ------------------------------------------------------------------------------------------------- without keywords

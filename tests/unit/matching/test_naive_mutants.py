@@ -14,14 +14,14 @@ import pytest
 from matching import naive
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.naive import Decay, Knn, Skyline, TopK
-from matching.naive_rows import DecayModel, Message, Subscription, tally
+from matching.naive_rows import DecayModel, NaiveMessage, NaiveSubscription, tally
 from tests.support.naive_tables import message, run, subscription
 
 SEEDS = (1, 2, 3)
 MODEL = DecayModel(0.05, 0.3, dict.fromkeys(range(9), 5), 45)
 
 
-def stream(seed: int, count: int = 240, late: bool = False) -> list[Message]:
+def stream(seed: int, count: int = 240, late: bool = False) -> list[NaiveMessage]:
     """Messages on a grid of 3 x 3 points with up to three of six terms; with `late`, lives jump back and forth."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -33,7 +33,7 @@ def stream(seed: int, count: int = 240, late: bool = False) -> list[Message]:
     return rows
 
 
-def several(seed: int, kind: int, count: int = 12) -> list[Subscription]:
+def several(seed: int, kind: int, count: int = 12) -> list[NaiveSubscription]:
     rng = np.random.default_rng(100 + seed)
     rows = []
     for number in range(count):
@@ -177,7 +177,9 @@ def test_broken_standing_gives_other_updates(kind, broken, window):
 # ---------------------------------------------------------------------------- a skyband buffer beside the oracle
 
 
-def buffered_results(messages: list[Message], wanted: Subscription, span: int, broken: str = "") -> list[set[int]]:
+def buffered_results(
+    messages: list[NaiveMessage], wanted: NaiveSubscription, span: int, broken: str = ""
+) -> list[set[int]]:
     """The top k after every message, kept as a partial k-skyband above a threshold with refills from the window.
 
     `broken` names the single thing that is done wrong. A refill takes three messages to come back: what is
@@ -231,7 +233,7 @@ def buffered_results(messages: list[Message], wanted: Subscription, span: int, b
     return results
 
 
-def oracle_results(messages: list[Message], wanted: Subscription, span: int) -> list[set[int]]:
+def oracle_results(messages: list[NaiveMessage], wanted: NaiveSubscription, span: int) -> list[set[int]]:
     """The same from the oracle, by replaying its updates message by message."""
     _, updates = run(messages, [wanted], window=f"count:{span}", max_distance=math.sqrt(2.0))
     holds: set[int] = set()
@@ -255,7 +257,7 @@ def wrong_answers(broken: str) -> tuple[int, int]:
 
 
 @functools.cache
-def buffer_cases() -> list[tuple[list[Message], Subscription, list[set[int]]]]:
+def buffer_cases() -> list[tuple[list[NaiveMessage], NaiveSubscription, list[set[int]]]]:
     """Stream, subscription and what the oracle says, worked out once for all variants."""
     cases = []
     for seed in SEEDS:

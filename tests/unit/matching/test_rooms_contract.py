@@ -16,7 +16,7 @@ from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, NO_MESSAGES, MessageBatch, SubscriptionTable
 from matching.naive_rows import tally
-from matching.operator import KindOperator, OperatorContext, OperatorInput, Regional, Standing, Windowed, capable
+from matching.operator import KindOperator, OperatorContext, OperatorInput, Regional, ResultOperator, Windowed, capable
 from matching.storage.state import State
 from matching.window import Boundary, Window
 from tests.support.any_kind import (
@@ -69,7 +69,7 @@ def step_of(operator: KindOperator, turn: OperatorInput):
 def has_nothing(operator: KindOperator) -> None:
     """No state, and neither results nor matched messages where an operator has them."""
     assert len(operator.state().table) == 0
-    assert not isinstance(operator, Standing) or len(operator.results()) == 0
+    assert not isinstance(operator, ResultOperator) or len(operator.results()) == 0
     assert not isinstance(operator, Regional) or operator.met.size == 0
 
 
@@ -339,7 +339,7 @@ def test_room_keeps_no_result_of_who_is_at_home_elsewhere(kind):
         added = subscriptions_of(rng, kind, np.arange(10) if number == 0 else [])
         step = step_of(operator, turn_of(boundary_of(number), batch_of(rng, number), added, home=1))
         assert len(step.updates) == 0 and step.window_requests == () and operator.watermark == number
-    assert len(capable(operator, Standing).results()) == 0 and len(operator.state().table) == 0
+    assert len(capable(operator, ResultOperator).results()) == 0 and len(operator.state().table) == 0
 
 
 def test_contract_is_kept_by_every_engine_of_every_kind_that_runs():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from matching.errors import EngineError
 from matching.model import SubscriptionTable
-from matching.storage.state import Lists, State, join_states
+from matching.storage.state import RaggedColumns, State, join_states
 from tests.support.worlds import Recipe, make_world
 from topology.core.frames import decode, encode
 
@@ -22,7 +22,9 @@ def random_state(seed: int, rows: int, first: int = 0) -> State:
     lengths = rng.integers(0, 4, rows)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     state.rows["threshold"] = rng.random(rows)
-    state.lists["kept"] = Lists(offsets, {"seq": rng.integers(0, 99, offsets[-1]), "score": rng.random(offsets[-1])})
+    state.lists["kept"] = RaggedColumns(
+        offsets, {"seq": rng.integers(0, 99, offsets[-1]), "score": rng.random(offsets[-1])}
+    )
     state.whole["rule"] = np.array([0.25, seed])
     return state
 

@@ -6,7 +6,7 @@ import pytest
 from matching.text import Vocabulary, tokenise
 from matching.words import cutting
 from matching.words.characters import PAGE, Characters
-from matching.words.cutting import Cutter, TokenTable, joined
+from matching.words.cutting import TextCutter, TokenTable, joined
 from matching.words.message_words import MessageWords
 from tests.support.texts import AROUND, PIECES
 
@@ -25,14 +25,14 @@ TEXTS = [
 ]
 
 
-def words_of(cutter: Cutter, texts: list[str]) -> list[list[str]]:
+def words_of(cutter: TextCutter, texts: list[str]) -> list[list[str]]:
     cut, names = cutter.cut(texts), cutter.strings()
     numbers, ends = cut.tokens.tolist(), cut.offsets.tolist()
     return [[names[number] for number in numbers[start:end]] for start, end in zip(ends, ends[1:], strict=False)]
 
 
 def test_cut_gives_the_terms_of_tokenise():
-    cutter, texts = Cutter(), [*TEXTS, *PIECES, *(f"x{piece} {piece}y" for piece in PIECES)]
+    cutter, texts = TextCutter(), [*TEXTS, *PIECES, *(f"x{piece} {piece}y" for piece in PIECES)]
     expected = [tokenise(text) for text in texts]
     assert words_of(cutter, texts) == expected  # no page is filled yet
     assert cutter.unsure == sum(text != "" for text in texts)
@@ -42,7 +42,7 @@ def test_cut_gives_the_terms_of_tokenise():
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 1_000])
 def test_cut_does_not_depend_on_how_texts_are_grouped(rows):
-    cutter, texts = Cutter(), TEXTS * 3
+    cutter, texts = TextCutter(), TEXTS * 3
     found = [words for first in range(0, len(texts), rows) for words in words_of(cutter, texts[first : first + rows])]
     assert found == [tokenise(text) for text in texts]
 
@@ -50,7 +50,7 @@ def test_cut_does_not_depend_on_how_texts_are_grouped(rows):
 @pytest.mark.wide
 @pytest.mark.parametrize("around", AROUND)
 def test_cut_of_every_character_is_that_of_tokenise(around):
-    cutter, codes = Cutter(), [*range(0x33000), *range(0xE0000, 0xE0200)]  # elsewhere there are none
+    cutter, codes = TextCutter(), [*range(0x33000), *range(0xE0000, 0xE0200)]  # elsewhere there are none
     for first in range(0, len(codes), 64 * PAGE):
         characters = [chr(code) for code in codes[first : first + 64 * PAGE] if not 0xD800 <= code < 0xE000]
         texts = [around.replace("?", character) for character in characters]
@@ -60,7 +60,7 @@ def test_cut_of_every_character_is_that_of_tokenise(around):
 
 
 def test_most_characters_of_common_scripts_are_sure():
-    cutter = Cutter()
+    cutter = TextCutter()
     texts = [
         "Größe, café",
         "中古の自転車",
@@ -77,7 +77,7 @@ def test_most_characters_of_common_scripts_are_sure():
 
 
 def test_many_long_tokens_make_the_table_grow():
-    cutter = Cutter()
+    cutter = TextCutter()
     texts = [
         " ".join(f"{kind}{number:0{width}}" for number in range(300)) for kind in "abcde" for width in (3, 40, 120)
     ]
@@ -88,7 +88,7 @@ def test_many_long_tokens_make_the_table_grow():
 
 def test_table_that_is_full_is_emptied_before_the_next_texts(monkeypatch):
     monkeypatch.setattr(cutting, "MOST_TOKENS", 50)
-    cutter, words = Cutter(), MessageWords(Vocabulary.of_counts([], most_terms=1_000))
+    cutter, words = TextCutter(), MessageWords(Vocabulary.of_counts([], most_terms=1_000))
     for first in range(0, 400, 40):
         texts = [f"word{number} shared" for number in range(first, first + 40)]
         assert words_of(cutter, texts) == [tokenise(text) for text in texts] and cutter.count <= 91

@@ -12,9 +12,9 @@ import pytest
 from gateway.serve import bodies
 from gateway.serve.access import MOST_WRONG, Access, Caller
 from gateway.serve.app import make_app
-from gateway.serve.keys import KeyRing, Refused, create_key, revoke_key
+from gateway.serve.keys import KeyRing, RefusedKey, create_key, revoke_key
 from gateway.serve.limits import Limits
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.registry import Registry
 from matching.errors import ConfigError
 from tests.support.doors import door_of
@@ -61,7 +61,7 @@ def test_key_whose_hash_is_damaged_is_wrong(tmp_path):
     path = tmp_path / KEYS
     key, text = create_key(path, SUBSCRIBE)
     path.write_text(path.read_text().replace(key.hash, "none"))
-    assert KeyRing(path).check(text) == Refused("wrong_key", "there is no such key")
+    assert KeyRing(path).check(text) == RefusedKey("wrong_key", "there is no such key")
 
 
 def test_wrong_keys_of_an_address_are_counted_and_stop_no_right_one(tmp_path):
@@ -70,12 +70,12 @@ def test_wrong_keys_of_an_address_are_counted_and_stop_no_right_one(tmp_path):
     for wrong in ("sk_000000000000_x", f"sk_{key.key_id}_x", "sk_x_y", "x", f"{text}x", text[:-1]):
         access, found = Access(KeyRing(tmp_path / KEYS), Limits()), []
         for _ in range(MOST_WRONG + 5):
-            with pytest.raises(Problem) as caught:
+            with pytest.raises(ApiError) as caught:
                 access.caller(request_of(wrong))
             found.append((caught.value.status, caught.value.body["reason"]))
         assert found == [(401, "wrong_key")] * MOST_WRONG + [(429, "too_many_tries")] * 5, wrong
         assert access.caller(request_of(text)).owner == "shop"
-        with pytest.raises(Problem, match="no such key"):
+        with pytest.raises(ApiError, match="no such key"):
             access.caller(request_of(wrong, "10.0.0.2"))
 
 
@@ -91,11 +91,11 @@ def test_limits_count_what_is_taken_and_not_what_is_refused(tmp_path, second):
     access, caller = Access(KeyRing(tmp_path / KEYS), Limits(most_messages_per_s=10)), Caller("one", PUBLISH)
     access.count_messages(caller, 8)
     for _ in range(3):
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(ApiError) as caught:
             access.count_messages(caller, 5)
         assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     access.count_messages(caller, 2)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ApiError) as caught:
         access.count_messages(caller, 11)
     assert caught.value.status == 413 and "Retry-After" not in caught.value.headers, "waiting does not help"
     second.now_s += 1.5
@@ -109,7 +109,7 @@ def test_limits_lines_take_what_is_left_of_each_second(tmp_path, second):
         waiting = asyncio.create_task(access.pace_messages(caller, 4 + 10))
         for _ in range(10):
             await asyncio.sleep(0.02)
-        with pytest.raises(Problem):
+        with pytest.raises(ApiError):
             access.count_messages(caller, 1)  # lines have taken what was left
         assert not waiting.done()
         second.now_s += 1.5
@@ -152,7 +152,7 @@ def test_streams_in_all_are_bounded(tmp_path):
     access = Access(KeyRing(tmp_path / KEYS), Limits(most_streams_in_all=2))
     three = Caller("three", SUBSCRIBE)
     with access.stream(Caller("one", SUBSCRIBE)):
-        with access.stream(Caller("two", SUBSCRIBE)), pytest.raises(Problem) as caught, access.stream(three):
+        with access.stream(Caller("two", SUBSCRIBE)), pytest.raises(ApiError) as caught, access.stream(three):
             pass
         assert (caught.value.status, caught.value.body["reason"]) == (503, "too_many_streams")
         with access.stream(three):
@@ -202,12 +202,12 @@ def test_tickets_of_one_key_do_not_push_out_those_of_another(tmp_path, second):
     access = Access(KeyRing(tmp_path / KEYS), Limits())
     theirs, mine = Caller("theirs", SUBSCRIBE), Caller("mine", SUBSCRIBE)
     kept = access.ticket(mine)
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ApiError) as caught:
         for _ in range(20_000):
             access.ticket(theirs)
     assert (caught.value.status, caught.value.body["reason"]) == (429, "too_many_tickets")
     assert access._redeem(kept) == mine
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ApiError) as caught:
         access._redeem(kept)
     assert caught.value.status == 401 and caught.value.headers["WWW-Authenticate"] == "Bearer"
 

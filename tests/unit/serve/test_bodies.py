@@ -16,7 +16,7 @@ from gateway.serve import bodies
 from gateway.serve.access import Caller
 from gateway.serve.bodies import LineOutcomes
 from gateway.serve.fair import Room, Share
-from gateway.serve.writer import MOST_ROWS, Message
+from gateway.serve.writer import MOST_ROWS, PublishedRow
 from matching import decoding
 from matching.decoding import has_more_members
 from tests.support.doors import door_of
@@ -134,7 +134,7 @@ def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_
             found.append(event.get("body", b""))
 
         scope = {"type": "http", "method": "POST", "headers": [], "buffer": Share(room, "a")}
-        answer = asyncio.create_task(LineOutcomes(door, caller, Message)(scope, receive, send))
+        answer = asyncio.create_task(LineOutcomes(door, caller, PublishedRow)(scope, receive, send))
         while room.used[0] < 8_000:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)

@@ -13,7 +13,7 @@ from gateway.serve.event_forms import EVENTS, LINES
 from gateway.serve.hub import Hub, Interest
 from gateway.serve.regions import contains
 from gateway.serve.registry import Ended, Registry
-from gateway.serve.released import RANKS, Columns, UpdateRows, in_order
+from gateway.serve.released import RANKS, UpdateColumns, UpdateRows, in_order
 from gateway.serve.update_log import UpdateLog
 from tests.support.plain_events import plain_events, plain_lines, plain_rows
 from tests.support.releasing import RawUpdate, released_of
@@ -62,7 +62,7 @@ def random_release(rng, size):
             row = (rng.choice(names), RANKS[rng.choice(["enter", "leave", "match"])], rng.randrange(100))
             rows[row] = RawUpdate(*row, boundary - rng.randrange(2), rng.choice(scores))
         one = released_of(boundary, rows.values())
-        some.append(Columns(*one[:-1]))
+        some.append(UpdateColumns(*one[:-1]))
     return in_order(some)
 
 

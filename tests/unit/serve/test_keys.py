@@ -12,9 +12,9 @@ import pytest
 
 from gateway.serve.access import Access
 from gateway.serve.access import Caller as AccessCaller
-from gateway.serve.keys import Key, KeyRing, Refused, create_key, read_keys, revoke_key
+from gateway.serve.keys import Key, KeyRing, RefusedKey, create_key, read_keys, revoke_key
 from gateway.serve.limits import Limits
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from matching.errors import ConfigError, InputError
 from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.processes import Command
@@ -286,7 +286,7 @@ def test_owners_survive_a_kill_and_limits_are_kept(tmp_path):
 def test_requests_of_a_caller_are_bounded_and_those_of_others_are_not(tmp_path):
     access = Access(KeyRing(tmp_path / KEYS), Limits(most_requests_per_s=2))
     one, other = AccessCaller("one", frozenset()), AccessCaller("other", frozenset())
-    with pytest.raises(Problem, match="2 requests a second"):
+    with pytest.raises(ApiError, match="2 requests a second"):
         for _ in range(1_000):
             access.count_request(one)
     access.count_request(other)
@@ -317,9 +317,9 @@ def test_keys_command_makes_lists_and_revokes(tmp_path):
     ring = KeyRing(out / KEYS)
     found = ring.check(text.strip())
     assert isinstance(found, Key) and found.owner == "shop"
-    assert isinstance(ring.check(text.strip() + "x"), Refused) and isinstance(ring.check("sk_"), Refused)
+    assert isinstance(ring.check(text.strip() + "x"), RefusedKey) and isinstance(ring.check("sk_"), RefusedKey)
     assert run("revoke", key["id"], "--out", out)[0] == 0
-    assert ring.check(text.strip()) == Refused("wrong_key", "there is no such key")
+    assert ring.check(text.strip()) == RefusedKey("wrong_key", "there is no such key")
     code, _, error = run("revoke", "none", "--out", out)
     assert code == 2 and "skyray keys list" in error
     code, text, _ = run("list", "--keys", out / KEYS)

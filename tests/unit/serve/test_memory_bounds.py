@@ -14,7 +14,7 @@ from gateway.client.errors import Failed
 from gateway.live import pipe as pipes
 from gateway.live import write_ahead_log
 from gateway.live.in_flight import InFlight
-from gateway.live.pipe import Line
+from gateway.live.pipe import InputLine
 from gateway.live.update_listener import MessageText
 from gateway.serve import asking, recent_ids, released, update_parts
 from gateway.serve import hub as hubs
@@ -27,7 +27,7 @@ from gateway.serve.released import RANKS, LineWriter
 from gateway.serve.releasing import Releaser
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, END, Parts, Position
-from gateway.serve.writer import Message, Subscribe
+from gateway.serve.writer import PublishedRow, Subscribe
 from gateway.sources import feed as feeds
 from gateway.sources.feed import Feed
 from gateway.sources.source import Delivered
@@ -157,7 +157,7 @@ def test_lines_that_are_read_ahead_have_a_bound(monkeypatch):
     lines = pipes._Lines(pipes.READ_AHEAD)
     count = 0
     while not lines.full():
-        lines.put(Line(count, b"x" * LONG, 0.0))
+        lines.put(InputLine(count, b"x" * LONG, 0.0))
         count += 1
     assert count == 10
     with pytest.raises(pipes.queue.Full):
@@ -171,7 +171,7 @@ def test_batch_is_full_by_its_bytes(monkeypatch, tmp_path):
     monkeypatch.setattr(pipes, "BATCH_BYTES", 10 * LONG)
     with WriterStream(tmp_path / "out") as stream:
         rows = [{"id": f"m{number}", "text": "x" * LONG, "lon": 1, "lat": 1} for number in range(35)]
-        found = stream.submit(*(Message(json.dumps(row).encode()) for row in rows))
+        found = stream.submit(*(PublishedRow(json.dumps(row).encode()) for row in rows))
         stream.writer.begin()
         stream.end()
         assert [one["status"] for one in found] == ["accepted"] * 35

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from gateway.serve import questions as module
-from gateway.serve.problems import Problem
+from gateway.serve.problems import ApiError
 from gateway.serve.questions import Questions
 
 pytestmark = pytest.mark.timeout(60)
@@ -58,7 +58,7 @@ def test_questions_too_many_of_a_caller_are_refused_and_another_is_answered():
         waiting = [asyncio.create_task(questions.answer("greedy", "preview", lambda share: held.wait(20)))
                    for _ in range(4)]  # fmt: skip
         await asyncio.sleep(0)
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(ApiError) as refused:
             await questions.answer("greedy", "results", lambda share: None)
         assert (refused.value.status, refused.value.body["reason"]) == (429, "too_many_questions")
         assert refused.value.headers["Retry-After"] == "1"

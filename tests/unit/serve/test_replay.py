@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.runs.reader import Run
+from gateway.runs.reader import RunReader
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
 from tests.support.processes import Command
@@ -32,7 +32,7 @@ def get(folder):
 
 @pytest.fixture(scope="module")
 def run(folder):
-    return Run(folder)
+    return RunReader(folder)
 
 
 def updates_of(answer):

@@ -9,7 +9,7 @@ import pytest
 from gateway.live import admission as admissions
 from gateway.runs.reader import subscriber
 from gateway.serve import writer as writers
-from gateway.serve.writer import Message, Subscribe, Unsubscribe
+from gateway.serve.writer import PublishedRow, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
 from matching.kinds import KINDS
 from tests.support.serving import lines_of
@@ -36,7 +36,7 @@ def stack():
 
 
 def message(name, text="tea"):
-    return Message(lines_of([{"id": name, "text": text, "lon": 1, "lat": 1}]).strip())
+    return PublishedRow(lines_of([{"id": name, "text": text, "lon": 1, "lat": 1}]).strip())
 
 
 def tea(name, **more):

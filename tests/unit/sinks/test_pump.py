@@ -15,7 +15,7 @@ from gateway.serve.released import RANKS
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, Parts, Position
 from gateway.sinks import pump as pumps
-from gateway.sinks.committed import Committed
+from gateway.sinks.committed import CommittedUpdates
 from gateway.sinks.pump import FILE, Positions, Pump
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError, InputError
@@ -309,7 +309,7 @@ def test_file_of_positions_of_another_stream_counts_for_nothing_and_a_damaged_on
 def test_committed_parts_are_delivered_as_they_come_and_a_gap_stops_the_sink(tmp_path):
     updates, sink, said = tmp_path / "updates", Remembering(), []
     write_part(updates, 0, range(10))
-    supply = Committed(updates, Parts(updates, ENDS, texts))
+    supply = CommittedUpdates(updates, Parts(updates, ENDS, texts))
     pump = Pump(sink, "one", supply, Positions(tmp_path, "one"), said.append, lambda: 200)
     pump.begin()
     wanted = [one for some in POSITIONS[:20] for one in some]

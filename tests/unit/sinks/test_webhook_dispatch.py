@@ -294,9 +294,11 @@ def test_dead_deliveries_have_a_limit_of_number_and_of_bytes(stream, monkeypatch
             async def die():
                 (number,) = await hooks._store.change(accepted)
                 hook.deliveries.accepted += 1
-                delivery = dispatch.Delivery(number, hook.webhook_id, batch.batch_id, "0-0", "0-0", 1, 0)
+                delivery = dispatch.WebhookDelivery(number, hook.webhook_id, batch.batch_id, "0-0", "0-0", 1, 0)
                 ended = delivery._replace(status="dead", ended_s=1.0, attempts=1)
-                await hooks.dispatcher._end(line, ended, dispatch.Outcome(dispatch.Verdict.FAILED, "status", "500"))
+                await hooks.dispatcher._end(
+                    line, ended, dispatch.Outcome(dispatch.AttemptVerdict.FAILED, "status", "500")
+                )
                 return [one.number for one in await hooks.deliveries(hook.webhook_id, None, "dead", None, 100)]
 
             return asked(hooks, die)

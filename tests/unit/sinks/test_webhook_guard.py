@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gateway.serve.problems import Problem
-from gateway.sinks.contract import Verdict
+from gateway.serve.problems import ApiError
+from gateway.sinks.contract import AttemptVerdict
 from gateway.sinks.webhooks.guard import Forbidden, Guard, is_public
-from gateway.sinks.webhooks.sending import Client
+from gateway.sinks.webhooks.sending import WebhookClient
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.endpoints import Endpoint
 from tests.support.hooking import Stream, asked, await_that
@@ -127,7 +127,7 @@ def test_allowed_host_alone_may_be_anywhere_and_be_called_by_http():
 
 def post(guard, url):
     async def once():
-        client = Client(guard, 5.0)
+        client = WebhookClient(guard, 5.0)
         try:
             return await client.post(url, ["whsec_AAAA"], "id", b"{}")
         finally:
@@ -144,10 +144,12 @@ def test_name_that_is_rebound_to_loopback_reaches_no_connection():
         guard = Guard(settings, names)
         asyncio.run(guard.check(url))
         outcome = post(guard, url)
-        assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "forbidden_address") and names.asked == 2
+        assert (outcome.verdict, outcome.reason) == (AttemptVerdict.FAILED, "forbidden_address") and names.asked == 2
         assert canary.connections == 0
         allowed = WebhookSettings(webhook_allow_host=["rebound.example"])
-        assert post(Guard(allowed, Names(["127.0.0.1"])), url).verdict is Verdict.DELIVERED  # so it would have been
+        assert (
+            post(Guard(allowed, Names(["127.0.0.1"])), url).verdict is AttemptVerdict.DELIVERED
+        )  # so it would have been
         assert canary.connections == 1 and canary.book[0].headers["host"] == f"rebound.example:{canary.port}"
 
 
@@ -180,5 +182,5 @@ def test_webhook_whose_name_turns_to_loopback_later_is_never_connected(tmp_path)
         stream.release("s")
         await_that(lambda: hook.deliveries.dead == 1)
         assert canary.connections == 0 and names.asked == 4
-        with pytest.raises(Problem):
+        with pytest.raises(ApiError):
             asked(hooks, lambda: hooks.create(stream.hook("http://rebound.example/", "s")))

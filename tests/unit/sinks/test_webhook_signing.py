@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gateway.serve.update_parts import BEGINNING
-from gateway.sinks.contract import Batch, Verdict
+from gateway.sinks.contract import AttemptVerdict, Batch
 from gateway.sinks.webhooks.dispatch import cut
 from gateway.sinks.webhooks.model import Webhook
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
@@ -93,7 +93,7 @@ def test_outcome_of_every_status():
     for status in range(200, 600):
         outcome = outcome_of(status, "3")
         gone, fine = status == 410, status < 300
-        wanted = Verdict.DELIVERED if fine else Verdict.GONE if gone else Verdict.FAILED
+        wanted = AttemptVerdict.DELIVERED if fine else AttemptVerdict.GONE if gone else AttemptVerdict.FAILED
         assert outcome.verdict is wanted
         assert outcome.wait_s == (3 if status >= 400 and not gone else None)
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
-from gateway.sinks.webhooks.model import Delivery, Webhook
+from gateway.sinks.webhooks.model import Webhook, WebhookDelivery
 from gateway.sinks.webhooks.store import Store, accept, change_webhook, record, revive, save_webhook
 from tests.support.simulated_disk import Halted
 
@@ -56,9 +56,9 @@ def ended(status):
     """Records the oldest delivery that waits."""
 
     def change(connection):
-        columns = ", ".join(Delivery._fields)
+        columns = ", ".join(WebhookDelivery._fields)
         rows = connection.execute(f"SELECT {columns} FROM deliveries WHERE status = 'waiting' ORDER BY number LIMIT 1")
-        return record([Delivery(*rows.fetchone())._replace(status=status, attempts=1, ended_s=2.0)])(connection)
+        return record([WebhookDelivery(*rows.fetchone())._replace(status=status, attempts=1, ended_s=2.0)])(connection)
 
     return change
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.live.pipe import Line
+from gateway.live.pipe import InputLine
 from gateway.live.status import read_status
 from gateway.serve.sourced_rows import MOST_OPEN, into_writer
 from gateway.sources.feed import MOST_READ, Feed, into_pipe
@@ -220,5 +220,5 @@ def test_positions_of_a_torn_record_do_not_count(tmp_path):
 
 
 def test_line_without_a_source_has_no_position(tmp_path):
-    assert Line(1, b"", 0.0).origin is None
+    assert InputLine(1, b"", 0.0).origin is None
     assert b"positions" not in log_bytes(record_of(0, 1, [{"text": "a", "lon": 1, "lat": 1}]))

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gateway.serve.writer import Message, Subscribe, Unsubscribe
+from gateway.serve.writer import PublishedRow, Subscribe, Unsubscribe
 from matching.window import Window
 from spouts.handover import ByOffset, close_handover, handover_of
 from spouts.live import LoggedMessages, LoggedSubscriptions, LogSource
@@ -165,7 +165,7 @@ def test_subscriptions_that_are_handed_over_become_those_of_the_log(size, tmp_pa
         for first in range(0, len(rows), size):
             found.append(stream.submit(*rows[first : first + size]))
         await_(lambda: sum(map(len, found)) == len(rows))
-        logged = stream.submit(Message(b'{"id":"m","text":"w1","lon":1,"lat":1}'))
+        logged = stream.submit(PublishedRow(b'{"id":"m","text":"w1","lon":1,"lat":1}'))
         await_(lambda: logged)
         outcomes = [one for each in found for one in each]
         counts = Counter((one["status"], one.get("reason")) for one in outcomes)

@@ -19,14 +19,14 @@ from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.space import EARTH, Space
 from matching.window import Window
-from spouts.generated import Recipe
+from spouts.generated import MessageRecipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from tests.support.clocks import FakeClock
 from topology.core.api.component import Delivery
 from topology.core.executors.local import run_local
 from topology.wiring import wire
 
-SPACE, WINDOW, RECIPE = Space(*EARTH), Window.parse("count:2000"), Recipe(seed=3, vocabulary=500)
+SPACE, WINDOW, RECIPE = Space(*EARTH), Window.parse("count:2000"), MessageRecipe(seed=3, vocabulary=500)
 STALL_S = 0.6
 COUNTS = {"boolean": 30, "topk": 20, "skyline": 10}
 

@@ -9,13 +9,13 @@ from matching.errors import ConfigError
 from matching.model import concatenate
 from matching.space import Space
 from matching.window import Window
-from spouts.generated import GeneratedSource, Recipe
+from spouts.generated import GeneratedSource, MessageRecipe
 from tests.support.generated import GeneratedSpout, generate_messages
 from topology.core.api.component import Tick
 
 SPACE = Space(-10.0, 40.0, 10.0, 50.0)
 COUNT = Window("count", 1000)
-RECIPE = Recipe(seed=3, vocabulary=2_000, clusters=10)
+RECIPE = MessageRecipe(seed=3, vocabulary=2_000, clusters=10)
 
 
 def collect(batch, limit, recipe=RECIPE, window=COUNT):
@@ -36,7 +36,7 @@ def test_spout_generated_messages_do_not_depend_on_the_batch_size():
 
 
 def test_spout_generated_other_seed_gives_other_messages():
-    one, two = (collect(100, 100, Recipe(seed=seed, vocabulary=50))[0] for seed in (1, 2))
+    one, two = (collect(100, 100, MessageRecipe(seed=seed, vocabulary=50))[0] for seed in (1, 2))
     assert not np.array_equal(one.x, two.x) and not np.array_equal(one.terms, two.terms)
 
 
@@ -106,7 +106,7 @@ def test_spout_generated_spout_emits_what_the_iterator_gives():
 )
 def test_spout_generated_impossible_recipe_is_refused(change):
     with pytest.raises(ConfigError):
-        GeneratedSource(Recipe(**change), COUNT, SPACE)
+        GeneratedSource(MessageRecipe(**change), COUNT, SPACE)
 
 
 class Channel:

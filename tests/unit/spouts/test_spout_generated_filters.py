@@ -9,14 +9,14 @@ from matching.naive import passes
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.space import EARTH, Space
 from matching.window import Window
-from spouts.generated import NUMBERS, GeneratedSource, Recipe
+from spouts.generated import NUMBERS, GeneratedSource, MessageRecipe
 from spouts.paced import GeneratedSubscriptions
 
 SPACE, WINDOW = Space(*EARTH), Window.parse("count:100")
 
 
 def subscribers(filters, numbered=True):
-    recipe = Recipe(seed=3, vocabulary=500, numbered=numbered)
+    recipe = MessageRecipe(seed=3, vocabulary=500, numbered=numbered)
     return GeneratedSubscriptions(recipe, WINDOW, SPACE, {"boolean": 600, "topk": 400}, filters=filters)
 
 
@@ -53,7 +53,7 @@ def test_bounds_pass_the_messages_whose_number_is_within():
 
 def test_numbers_change_nothing_else_of_the_messages():
     plain, numbered = (
-        GeneratedSource(Recipe(seed=3, numbered=way), WINDOW, SPACE).read().messages for way in (False, True)
+        GeneratedSource(MessageRecipe(seed=3, numbered=way), WINDOW, SPACE).read().messages for way in (False, True)
     )
     assert plain.keys.shape == (0, 0) and numbered.keys.shape == (len(numbered), 1)
     for name in ("x", "y", "terms", "weights", "term_offsets"):

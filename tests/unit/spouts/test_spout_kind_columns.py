@@ -10,7 +10,7 @@ from matching.errors import InputError
 from matching.model import concatenate
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
-from spouts.generated import Recipe
+from spouts.generated import MessageRecipe
 from spouts.parquet import ParquetSpout, read_messages
 from tests.support.etl_folder import SCHEMA
 from tests.support.generated import generate_messages
@@ -125,7 +125,7 @@ def test_spout_kind_columns_the_start_of_the_run_decides_and_is_saved(tmp_path):
 
 
 def test_spout_kind_columns_generated_messages_carry_what_is_asked():
-    recipe, space = Recipe(vocabulary=50, mean_terms=6.0), EARTH
+    recipe, space = MessageRecipe(vocabulary=50, mean_terms=6.0), EARTH
     for kind_columns in ((), COLUMNS):
         batch = next(iter(generate_messages(recipe, COUNT, space, 2000, 2000, kind_columns)))
         assert batch.messages.counts.shape[0] == (batch.messages.terms.shape[0] if kind_columns else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from matching.errors import CheckpointError, InputError
 from matching.window import Window
-from spouts.generated import Recipe
+from spouts.generated import MessageRecipe
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 from spouts.parquet import ParquetSpout
 from spouts.quarantine import Quarantine
@@ -228,7 +228,7 @@ def test_spout_parquet_goes_on_to_another_limit(tmp_path):
         resumed.close()
 
 
-RECIPE = Recipe(seed=3, vocabulary=300, clusters=10)
+RECIPE = MessageRecipe(seed=3, vocabulary=300, clusters=10)
 
 
 @pytest.mark.parametrize("window", [Window.parse("count:5000"), Window.parse("time:2")])

@@ -15,7 +15,7 @@ from matching.naive_rows import tally
 from matching.space import Space
 from matching.topk.engines import skype_bounds, skype_lists, skype_scan, skype_verify
 from matching.topk.engines.skype import PAPER, Pruning, Skype
-from matching.topk.engines.skype_tree import FLOATS, INTS, SPHERE_FLOATS, Shape, build_tree, envelope_places
+from matching.topk.engines.skype_tree import FLOATS, INTS, SPHERE_FLOATS, TreeShape, build_tree, envelope_places
 from tests.support.topk_tables import brute_force, found_by, in_space, messages_of, table_of
 from tests.support.worlds import SPACE, SPHERE, Recipe, make_world
 
@@ -451,7 +451,7 @@ def test_skype_tree_over_points_a_step_of_rounding_apart_has_no_more_nodes_than_
         floats, ints = np.zeros((200, width), np.float32), np.zeros((200, INTS), np.int32)
         build: Any = build_tree
         for adaptive in (False, True):
-            shape = Shape(adaptive, 3, 3, True)
+            shape = TreeShape(adaptive, 3, 3, True)
             nodes = build(*points, ones, ones, alpha, text, order, floats, ints, shape, envelope_places())
             assert nodes <= 2 * 8 and sorted(order) == list(range(8))
 

@@ -23,7 +23,7 @@ from typing import Any
 from matching.errors import TopologyError
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import GROUPINGS
-from topology.core.api.plan import BOLT, SPOUT, Component, Edge, Plan
+from topology.core.api.plan import BOLT, SPOUT, Edge, Plan, PlannedComponent
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
@@ -101,7 +101,7 @@ class TopologyBuilder:
             raise TopologyError(lead + (faults[0] if len(faults) == 1 else "".join(f"\n- {fault}" for fault in faults)))
         ordered = sorted(self._declared, key=lambda declared: declared.kind == BOLT)
         components = tuple(
-            Component(
+            PlannedComponent(
                 part.name,
                 part.kind,
                 int(part.tasks),

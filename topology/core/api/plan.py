@@ -25,7 +25,7 @@ class TaskId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Component:
+class PlannedComponent:
     """One spout or bolt of a plan.
 
     `template` is the unprepared object, pickled; every task unpickles its own copy where it runs. `class_name` is
@@ -63,7 +63,7 @@ class Plan:
 
     Attributes
     ----------
-    components : tuple of Component
+    components : tuple of PlannedComponent
         Spouts first, then bolts, each as they were declared.
     edges : tuple of Edge
         As declared; the position of an edge is its number in every parcel.
@@ -77,7 +77,7 @@ class Plan:
     """
 
     name: str
-    components: tuple[Component, ...]
+    components: tuple[PlannedComponent, ...]
     edges: tuple[Edge, ...]
     acknowledged_by: tuple[str, ...]
     credits: int
@@ -89,7 +89,7 @@ class Plan:
         return tuple(TaskId(part.name, task) for part in self.components for task in range(part.tasks))
 
     @cached_property
-    def clock(self) -> Component:
+    def clock(self) -> PlannedComponent:
         """The spout that cuts the stream into batches."""
         return next(part for part in self.components if part.clock)
 
@@ -109,7 +109,7 @@ class Plan:
         followers = {part.name for part in self.components if part.is_spout and not part.clock}
         return self._addresses_in(followers)
 
-    def component(self, name: str) -> Component:
+    def component(self, name: str) -> PlannedComponent:
         """The component of that name; KeyError if there is none."""
         for part in self.components:
             if part.name == name:
@@ -182,7 +182,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def _role(part: Component) -> str:
+def _role(part: PlannedComponent) -> str:
     """`spout, clock` / `spout` / `bolt x 4`, padded to one width."""
     role = f"{part.kind}, clock" if part.clock else part.kind
     return f"{role} x {part.tasks}".ljust(18)

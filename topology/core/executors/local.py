@@ -25,7 +25,7 @@ from topology.core.executors.clock import Clock, SystemClock
 from topology.core.executors.driver import Answer, Driver, Workers
 from topology.core.executors.logs import DirectLog
 from topology.core.failures import ComponentFailed
-from topology.core.metrics import RunReport, Snapshot
+from topology.core.metrics import RunReport, RunSnapshot
 from topology.core.tasks.links import OpenRequest, Parcel
 from topology.core.tasks.mailbox import Fifo, SeededMailbox
 from topology.core.tasks.worker import Worker
@@ -39,7 +39,7 @@ def run_local(
     plan: Plan,
     seed: int | None = None,
     clock: Clock | None = None,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     stop: Callable[[], bool] | None = None,
     resume: Saved | None = None,
     checkpoints: Checkpoints | None = None,
@@ -59,7 +59,7 @@ def run_local(
     clock : Clock, optional
         What `Context.now` says; the system's time if None.
     on_progress : callable, optional
-        Called with a `Snapshot` about four times a second, and once at the end.
+        Called with a `RunSnapshot` about four times a second, and once at the end.
     stop : callable, optional
         Called before each batch; once it returns True the stream ends there and the topology drains.
     resume : Saved, optional

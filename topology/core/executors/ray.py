@@ -23,14 +23,14 @@ from topology.core.executors.connection import connected
 from topology.core.executors.driver import Driver
 from topology.core.executors.reservation import Reservation
 from topology.core.failures import WorkersLost
-from topology.core.metrics import RunReport, Snapshot, report_stage
+from topology.core.metrics import RunReport, RunSnapshot, report_stage
 from topology.core.tasks.worker import place
 
 
 def run_ray(
     plan: Plan,
     address: str | None = None,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[RunSnapshot], None] | None = None,
     *,
     together: Sequence[Sequence[str]] = (),
     stop: Callable[[], bool] | None = None,
@@ -57,7 +57,7 @@ def run_ray(
     address : str, optional
         Of a running Ray cluster: HOST:PORT, or `auto`.
     on_progress : callable, optional
-        Called with a `Snapshot` after each round of polling, and once at the end.
+        Called with a `RunSnapshot` after each round of polling, and once at the end.
     together : sequence of groups of component names
         Tasks of one group with the same number share an actor (`topology.core.tasks.worker`): fewer calls, less memory,
         less parallelism. By default every task has an actor to itself. No result depends on it.
