@@ -68,7 +68,7 @@ class _Turn:
                         offset = taken.end
             finally:
                 pipes.MANY = earlier
-            self.unsure = pipe._batching.reader.unsure / len(lines)
+            self.unsure = pipe.batching.reader.unsure / len(lines)
             self.messages, self.log_bytes = wal.next_seq, wal.size_bytes
             self.refused = dict(pipe.refused)
             start = folder / "journal" / "start"

@@ -5,17 +5,21 @@ writer of a server (`gateway.serve.writer`) each have one, and decide when to cl
 """
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from gateway.live.admission import Admission, Change, Refused
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.reading import LineReader, ReadLines
 from matching.attributes import AttributeSchema
-from matching.validate import ParsedMessage
+from matching.validate import ParsedMessage, decode_object
 from spouts.log import Origin
 from spouts.messages import OpenBlock
+from topology.preparing import Preparing
+from topology.warmup import WORDS
 
 #: Bytes of lines with which a batch is full, however few they are.
 BATCH_BYTES = 16 * 2**20
@@ -145,6 +149,8 @@ class Batching:
         Seconds after which a batch is due, counted from the arrival of its first line.
     mapping : ColumnMapping, optional
         Renames the columns of each line.
+    preparing : Preparing, optional
+        Compiles the kernels of kinds: no batch is stored before those of its kinds are ready.
 
     Attributes
     ----------
@@ -162,6 +168,7 @@ class Batching:
         most: int,
         linger_s: float,
         mapping: ColumnMapping | None = None,
+        preparing: Preparing | None = None,
     ):
         self.batches = 0
         self.mapping = mapping or ColumnMapping()
@@ -172,6 +179,7 @@ class Batching:
         self._in_flight = in_flight
         self._most = most
         self._linger_s = linger_s
+        self._preparing = preparing
 
     @property
     def next_seq(self) -> int:
@@ -202,6 +210,11 @@ class Batching:
         self.open.append(line._replace(data=renamed.data), found)
         return None
 
+    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
+        """Put a subscription into the open batch, before any line comes; returns its refusal, if any."""
+        data = msgspec.json.encode({"subscribe": columns})
+        return self.admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+
     def extend(self, found: ReadLines, lines: Sequence[Line]) -> None:
         """Put messages that the reader is sure of into the open batch."""
         self.open.extend(found, self._admission.ahead_of(found.time_us), lines)
@@ -211,6 +224,8 @@ class Batching:
         batch, self.open = self.open, OpenBatch(self._admission.vocabulary.attributes)
         if not batch:
             return
+        if self._preparing is not None:
+            self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
         if messages := len(batch.messages):
             self.batches += 1
             self._in_flight.add(self._keeper.next_seq + messages - 1, batch.came_s)

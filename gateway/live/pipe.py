@@ -14,22 +14,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
 
-from gateway.live.admission import Admission, Refused
+from gateway.live.admission import Admission
 from gateway.live.batching import Batching, Keeper, Line
 from gateway.live.in_flight import InFlight
-from gateway.live.mapping import ColumnMapping, RenamedLine
+from gateway.live.mapping import ColumnMapping
 from gateway.live.reading import MANY, NOT_READ
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
-from matching.validate import bare, decode_object
+from matching.validate import bare
 from topology.preparing import Preparing
-from topology.warmup import WORDS
 
 #: Lines that are read and not in a batch yet, and their bytes.
 READ_AHEAD, READ_AHEAD_BYTES = 20_000, 32 * 2**20
@@ -67,6 +66,8 @@ class Pipe:
 
     Attributes
     ----------
+    batching : Batching
+        The open batch.
     lines : int
     refused : Counter    lines, by reason
     failure : Exception or None
@@ -90,18 +91,16 @@ class Pipe:
         self.refused: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self.started = self.ended = False
-        self._admission = admission
         self._keeper = keeper
         self._refuse = refuse
         self._in_flight = in_flight
-        self._batching = Batching(admission, keeper, in_flight, batch, linger_s, mapping)
-        self._preparing = preparing
+        self.batching = Batching(admission, keeper, in_flight, batch, linger_s, mapping, preparing)
         self._lines = _Lines(READ_AHEAD)
 
     @property
     def batches(self) -> int:
         """How many were stored."""
-        return self._batching.batches
+        return self.batching.batches
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """Call `run` in a thread, and store its error in `failure`."""
@@ -134,7 +133,7 @@ class Pipe:
         """
         if source is not None:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
-        batching = self._batching
+        batching = self.batching
         while not stop():
             if not batching.open and self._lines.empty():
                 self._keeper.keep_positions()
@@ -160,14 +159,9 @@ class Pipe:
             return False
         return True
 
-    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
-        """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
-        data = msgspec.json.encode({"subscribe": columns})
-        return self._batching.admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
-
     def take_all(self, lines: Sequence[Line]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
-        found = self._batching.reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        found = self.batching.reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])
@@ -176,7 +170,7 @@ class Pipe:
                 if line.origin is not None:
                     self._keeper.reached(line.origin)
             self.lines += last - first
-            self._batching.extend(found.part(place, place + last - first), lines[first:last])
+            self.batching.extend(found.part(place, place + last - first), lines[first:last])
 
     def take(self, line: Line) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
@@ -185,7 +179,7 @@ class Pipe:
             self._keeper.reached(line.origin)
         if not bare(line.data):
             return
-        refused = self._batching.admit(line, self._batching.mapping.rename(line.data))
+        refused = self.batching.admit(line, self.batching.mapping.rename(line.data))
         if refused is None:
             return
         self.refused[refused.reason] += 1
@@ -197,9 +191,7 @@ class Pipe:
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""
-        if self._batching.open and self._preparing is not None:
-            self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
-        self._batching.close()
+        self.batching.close()
 
     def _read(self, source: IO[bytes], number: int) -> None:
         """Queue all lines of a source, cut at `MAX_LINE_BYTES` + 1, then None; `number`: that of the line before."""

@@ -164,7 +164,7 @@ class Writer:
         self._wal = wal
         self._in_flight = in_flight
         self._batch = batch
-        self._batching = Batching(admission, wal, in_flight, batch, linger_s, mapping)
+        self.batching = Batching(admission, wal, in_flight, batch, linger_s, mapping)
         self._now = now
         self._most_owned = most_owned
         self._kernels = preparing
@@ -245,7 +245,7 @@ class Writer:
                 self._kernels.wait([WORDS], self.stopped)
             while not (self._closing and not self._requests):
                 self._advance()
-            while self._batching.open:
+            while self.batching.open:
                 self._commit(_LOOK_S)
             self._give_up_parked("the server ended before the kernels of its kind were there; send it again")
         except BaseException as error:
@@ -265,12 +265,12 @@ class Writer:
         self._expire()
         self._unpark()
         left_s = self._left_s()
-        full = self._batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
-        if self._batching.open and (full or (left_s <= 0.0 and not self._requests)):
+        full = self.batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
+        if self.batching.open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
             return
-        if not self._batching.open and not self._requests:
-            self._batching.pass_time(time.monotonic())
+        if not self.batching.open and not self._requests:
+            self.batching.pass_time(time.monotonic())
         with self._came:
             if not self._requests and not self._closing:
                 self._came.wait(min(max(0.0, left_s), _LOOK_S))
@@ -285,11 +285,11 @@ class Writer:
 
     def _left_s(self) -> float:
         """Nothing to wait for while the topology is idle: rows that come while it matches these are the next batch."""
-        return 0.0 if self._batching.open and self._in_flight.idle else self._batching.left_s(_LOOK_S)
+        return 0.0 if self.batching.open and self._in_flight.idle else self.batching.left_s(_LOOK_S)
 
     def _wake(self) -> None:
         """The topology is idle: an open batch does not linger; for any thread."""
-        if self._batching.open:
+        if self.batching.open:
             with self._came:
                 self._came.notify()
 
@@ -333,7 +333,7 @@ class Writer:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, Message)]
         many = len(messages) == len(rows) >= MANY
-        found = self._batching.reader.read([row.data for row in messages]) if many else NOT_READ
+        found = self.batching.reader.read([row.data for row in messages]) if many else NOT_READ
         checked = [None] * len(rows) if many else self._checked(rows)
         for start, stop, place in found.runs(len(rows)):
             if place < 0:
@@ -344,7 +344,7 @@ class Writer:
         if not is_last:
             with self._came:
                 self._requests.put(request.caller, request, first=not request.caller)
-        elif self._batching.open:
+        elif self.batching.open:
             self._processed.append(request)
         else:
             self._taken = 0
@@ -352,7 +352,7 @@ class Writer:
             request.report(request.outcomes)
 
     def _take_one(self, row: Row, request: _Request, checked: Checked | None = None) -> None:
-        while self._batching.full:
+        while self.batching.full:
             self._commit(_LOOK_S)
         self._line += 1
         self.lines += 1
@@ -366,11 +366,11 @@ class Writer:
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
         made, first, place = set(found.made), 0, 0
         while first < len(rows):
-            while self._batching.full:
+            while self.batching.full:
                 self._commit(_LOOK_S)
-            room, left_bytes = self._batching.room
+            room, left_bytes = self.batching.room
             last = min(len(rows), first + room)
-            seq, place, is_known = self._batching.next_seq, first, False
+            seq, place, is_known = self.batching.next_seq, first, False
             while place < last and left_bytes > 0:
                 name = found.ids[place]
                 if place not in made:
@@ -386,7 +386,7 @@ class Writer:
                 for row in taken:
                     if row.origin is not None:
                         self._wal.reached(row.origin)
-                self._batching.extend(found.part(first, place), lines)
+                self.batching.extend(found.part(first, place), lines)
                 self._line += len(taken)
                 self.lines += len(taken)
                 self._taken += len(taken)
@@ -397,11 +397,11 @@ class Writer:
 
     def _commit(self, patience_s: float) -> None:
         """Close the batch if the topology has room, and report what is durable then. Changes alone need no room."""
-        if len(self._batching.open.messages) and not self._in_flight.await_capacity(patience_s):
+        if len(self.batching.open.messages) and not self._in_flight.await_capacity(patience_s):
             if self.stopped():
                 raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
             return
-        self._batching.close()
+        self.batching.close()
         self._taken = 0
         processed, self._processed = self._processed, []
         for request in processed:
@@ -439,7 +439,7 @@ class Writer:
         return self._unsubscribe(row, came_s)
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
-        renamed = self._batching.mapping.rename(data)
+        renamed = self.batching.mapping.rename(data)
         if isinstance(renamed, Refused):
             return _outcome_of(renamed)
         row = {} if isinstance(renamed.row, str) else renamed.row
@@ -449,19 +449,19 @@ class Writer:
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        refusal = self._batching.admit(Line(self._line, data, came_s), renamed)
+        refusal = self.batching.admit(Line(self._line, data, came_s), renamed)
         if refusal is not None:
             return _outcome_of(refusal)
-        seq = self._batching.next_seq - 1
+        seq = self.batching.next_seq - 1
         if name is not None:
             self._recent.put(name, seq)
-        return {"status": "accepted", "id": self._batching.open.messages.ids[-1], "seq": seq}
+        return {"status": "accepted", "id": self.batching.open.messages.ids[-1], "seq": seq}
 
     def _again(self, name: str, seq: int, row: Mapping[str, Any]) -> Outcome:
         """A message whose id was sent before: the same one, or another."""
         schema = self._admission.vocabulary.attributes
         first = self._wal.next_seq
-        earlier = self._batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
+        earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
         if isinstance(now, ParsedMessage) and now._replace(content=b"", ahead=earlier.ahead) == earlier:
             self.duplicates += 1
@@ -496,7 +496,7 @@ class Writer:
             "status": status,
             "subscription_id": name,
             "etag": etag,
-            "from_seq": self._batching.next_seq,
+            "from_seq": self.batching.next_seq,
         }
 
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:
@@ -509,7 +509,7 @@ class Writer:
         outcome = self._change({"unsubscribe": name}, came_s)
         if outcome is not None:
             return outcome | {"subscription_id": name}
-        return {"status": "deleted", "subscription_id": name, "from_seq": self._batching.next_seq}
+        return {"status": "deleted", "subscription_id": name, "from_seq": self.batching.next_seq}
 
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
@@ -533,13 +533,13 @@ class Writer:
 
     def _change(self, change: dict[str, Any], came_s: float, checked: Checked | None = None) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
-        self._admission.next_seq = self._batching.next_seq
+        self._admission.next_seq = self.batching.next_seq
         data = msgspec.json.encode(change)
         reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
         found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
         if isinstance(found, Refused):
             return _outcome_of(found)
-        self._batching.open.append(Line(self._line, data, came_s), found)
+        self.batching.open.append(Line(self._line, data, came_s), found)
         return None
 
 

@@ -149,7 +149,7 @@ def test_full_topology_stops_the_reading(tmp_path, nats_broker):
     nats_broker.publish(rows)
     with fed(tmp_path / "out", nats_broker.source(), most=1, batch=500) as (stream, feed, _):
         # one in flight, which may have ended before it was full, and one that waits
-        await_(lambda: stream.wal.next_seq and stream.writer._batching.open)
+        await_(lambda: stream.wal.next_seq and stream.writer.batching.open)
         before = -1
         while feed.records != before:
             before = feed.records
