@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.live.batching import Batching
 from gateway.live.mapping import ROLES
-from gateway.live.pipe import Pipe
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import cell
@@ -168,8 +168,8 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
-def subscribe_all(pipe: Pipe, files: Iterable[Path]) -> dict[str, int]:
-    """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
+def subscribe_all(batching: Batching, files: Iterable[Path]) -> dict[str, int]:
+    """Log the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
     counts = {"subscriptions": 0, "rejected": 0}
     for path in files:
         for number, row in read_rows(path):
@@ -177,12 +177,12 @@ def subscribe_all(pipe: Pipe, files: Iterable[Path]) -> dict[str, int]:
                 reason, what = row, explain(row, KINDS)
             else:
                 columns = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = pipe.subscribe(columns)
+                refused = batching.subscribe(columns)
                 reason, what = (refused.reason, refused.what) if refused else (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
                 say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
-    pipe.close_batch()
+    batching.close()
     return counts
 
 

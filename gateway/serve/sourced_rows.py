@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gateway.live.pipe import InputLine
+from gateway.live.batching import InputLine
 from gateway.serve.writer import MOST_WAITING_BYTES, LogWriter, Outcome, PublishedRow
 from gateway.sources.feed import HandOver
 
