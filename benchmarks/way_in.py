@@ -26,9 +26,10 @@ from benchmarks.stopwatch import in_turns
 from benchmarks.texts import lines_of
 from gateway.live import pipe as pipes
 from gateway.live.admission import Admission
+from gateway.live.batching import Line
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
-from gateway.live.pipe import Line, Pipe
+from gateway.live.pipe import Pipe
 from spouts.cutting import Rows
 from spouts.handover import handover_of
 from spouts.live import LogSource
@@ -67,7 +68,7 @@ class _Turn:
                         offset = taken.end
             finally:
                 pipes.MANY = earlier
-            self.unsure = pipe._reader.unsure / len(lines)
+            self.unsure = pipe.batching.reader.unsure / len(lines)
             self.messages, self.log_bytes = wal.next_seq, wal.size_bytes
             self.refused = dict(pipe.refused)
             start = folder / "journal" / "start"

@@ -121,10 +121,10 @@ class DistributionBolt(Bolt):
             self.context.emit("window", Part(boundary, messages, batch.ended))
             return
         for task in range(self.window.tasks):
-            columns = (
+            own, ending = (
                 each.take(np.flatnonzero(self.window.stores(task, each.seq))) for each in (messages, batch.ended)
             )
-            self.context.emit("window_part", Part(boundary, *columns), to=task)
+            self.context.emit("window_part", Part(boundary, own, ending), to=task)
 
     def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:
         messages = batch.messages
@@ -137,8 +137,8 @@ class DistributionBolt(Bolt):
         if self.table.loses:
             lost = split(messages, self.table.withheld(messages, sent))[0]
         for task, columns in enumerate(zip(parts, ends, lost, strict=True)):
-            own = (each if len(each) else _NOTHING for each in columns)
-            self.context.emit("parts", Part(batch.boundary, *own, batch.has_changes), to=task)
+            own, ending, withheld = (each if len(each) else _NOTHING for each in columns)
+            self.context.emit("parts", Part(batch.boundary, own, ending, withheld, batch.has_changes), to=task)
         lengths = np.array([len(part) for part in parts])
         self.sent += lengths
         self.sent_in_all += int(lengths.sum())

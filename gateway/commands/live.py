@@ -123,7 +123,7 @@ def live(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         else:
-            loaded = stream.subscribe_all(pipe, offered.subscriptions)
+            loaded = stream.subscribe_all(pipe.batching, offered.subscriptions)
         step("starting Ray" if executor == "ray" else "loading kernels")
         stopping = stack.enter_context(draining())
         feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))

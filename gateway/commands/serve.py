@@ -156,7 +156,7 @@ def serve(
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
         if not earlier:
-            stream.subscribe_all(writer, own.subscriptions)
+            stream.subscribe_all(writer.batching, own.subscriptions)
         wal.settle = releaser.settle
         access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
         door = Door(admission, registry, wal, writer, hub, releaser, access)

@@ -15,7 +15,7 @@ from gateway.shell.terminal import cell
 from matching.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gateway.live.pipe import Pipe
+    from gateway.live.batching import Batching
 
 
 #: Fields of `StreamOptions` that are not named like their setting.
@@ -142,8 +142,8 @@ def named_columns(options: dict[str, Any]) -> dict[str, str]:
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
 
 
-def subscribe_all(pipe: "Pipe", files: Iterable[Path]) -> dict[str, int]:
-    """Register the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
+def subscribe_all(batching: "Batching", files: Iterable[Path]) -> dict[str, int]:
+    """Log the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
     from matching.kinds import KINDS
     from matching.reasons import explain
     from spouts.lines import read_rows
@@ -155,12 +155,12 @@ def subscribe_all(pipe: "Pipe", files: Iterable[Path]) -> dict[str, int]:
                 reason, what = row, explain(row, KINDS)
             else:
                 columns = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = pipe.subscribe(columns)
+                refused = batching.subscribe(columns)
                 reason, what = (refused.reason, refused.what) if refused else (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
                 say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
-    pipe.close_batch()
+    batching.close()
     return counts
 
 

@@ -14,29 +14,24 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any
 
 import msgspec
 
-from gateway.live.admission import Admission, Change, Refused
+from gateway.live.admission import Admission
+from gateway.live.batching import Batching, Keeper, Line
 from gateway.live.in_flight import InFlight
-from gateway.live.mapping import ColumnMapping, RenamedLine
-from gateway.live.reading import MANY, NOT_READ, LineReader, ReadLines
+from gateway.live.mapping import ColumnMapping
+from gateway.live.reading import MANY, NOT_READ
 from gateway.shell.terminal import as_json
-from matching.attributes import AttributeSchema
 from matching.reasons import MAX_LINE_BYTES
-from matching.validate import ParsedMessage, bare, decode_object
-from spouts.log import Origin
-from spouts.messages import OpenBlock
+from matching.validate import bare
 from topology.preparing import Preparing
-from topology.warmup import WORDS
 
 #: Lines that are read and not in a batch yet, and their bytes.
 READ_AHEAD, READ_AHEAD_BYTES = 20_000, 32 * 2**20
-#: Bytes of lines with which a batch is full, however few they are.
-BATCH_BYTES = 16 * 2**20
 #: Bytes that are read from a pipe at a time, at most.
 _CHUNK_BYTES = 2**18
 #: Lines that are queued at a time.
@@ -47,116 +42,6 @@ _LOOK_S = 0.2
 _AGAIN_S = 0.02
 #: Characters of a refused line that are reported.
 _QUOTED = 200
-
-
-class Line(NamedTuple):
-    """One line of the input.
-
-    number : int      from 1
-    data : bytes
-    came_s : float    `time.monotonic` at its arrival
-    origin : Origin or None    its source, partition and offset; None for a line of a pipe or a request
-    """
-
-    number: int
-    data: bytes
-    came_s: float
-    origin: Origin | None = None
-
-
-class OpenBatch:
-    """Accepted lines that are logged together.
-
-    Parameters
-    ----------
-    schema : AttributeSchema
-
-    Attributes
-    ----------
-    messages : OpenBlock
-    changes : list of int       how many of the messages come before each change of subscriptions
-    lines : list of bytes       the changes
-    checked : list              the same, checked
-    came_s : list of float      `time.monotonic` at the arrival of each line
-    message_came_s : list of float    the same of the messages
-    line : int                  number of the last line
-    size_bytes : int            of the lines
-    """
-
-    def __init__(self, schema: AttributeSchema):
-        self.messages = OpenBlock(schema)
-        self.changes: list[int] = []
-        self.lines: list[bytes] = []
-        self.checked: list[Change] = []
-        self.came_s: list[float] = []
-        self.message_came_s: list[float] = []
-        self.line = self.size_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self.came_s)
-
-    def append(self, line: Line, found: ParsedMessage | Change) -> None:
-        """Take a line, its columns renamed, and what it was checked to be."""
-        if isinstance(found, ParsedMessage):
-            self.messages.append(found)
-            self.message_came_s.append(line.came_s)
-        else:
-            self.changes.append(len(self.messages))
-            self.lines.append(line.data)
-            self.checked.append(found)
-        self.came_s.append(line.came_s)
-        self.line = line.number
-        self.size_bytes += len(line.data)
-
-    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[Line]) -> None:
-        """Take the messages of lines, in their order."""
-        columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
-        self.messages.extend(*columns, ahead, found.made)
-        came_s = [line.came_s for line in lines]
-        self.message_came_s += came_s
-        self.came_s += came_s
-        self.line = lines[-1].number
-        self.size_bytes += sum(len(line.data) for line in lines)
-
-    @property
-    def ends_with_change(self) -> bool:
-        """Whether a change comes after the last message."""
-        return self.changes[-1:] == [len(self.messages)]
-
-
-class Keeper(Protocol):
-    """Stores accepted lines batch by batch, and clock marks between them (`gateway.live.stream_clock`).
-
-    `gateway.live.write_ahead_log.WriteAheadLog` is one.
-    """
-
-    @property
-    def next_seq(self) -> int:
-        """Seq of the next message."""
-        ...
-
-    def keep(self, batch: OpenBatch) -> None:
-        """Store these lines, and return when they are durable.
-
-        With a message among them they are a batch; changes alone belong to the next batch.
-        """
-        ...
-
-    def reached(self, origin: Origin) -> None:
-        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
-        ...
-
-    def keep_positions(self) -> None:
-        """Store the positions of the sources, unless the last stored batch has them."""
-        ...
-
-    def due(self, now_s: float) -> int | None:
-        """Stream time in microseconds of the clock mark that is due at this `time.monotonic`; None if none is due."""
-        ...
-
-    def mark(self, time_us: int, now_s: float) -> None:
-        """Store a clock mark of this stream time as a batch of its own; returns when it is durable."""
-        ...
 
 
 class Pipe:
@@ -181,7 +66,9 @@ class Pipe:
 
     Attributes
     ----------
-    lines, batches : int
+    batching : Batching
+        The open batch.
+    lines : int
     refused : Counter    lines, by reason
     failure : Exception or None
         The error that ended `run`.
@@ -200,21 +87,20 @@ class Pipe:
         mapping: ColumnMapping | None = None,
         preparing: Preparing | None = None,
     ):
-        self.lines = self.batches = 0
+        self.lines = 0
         self.refused: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self.started = self.ended = False
-        self._admission = admission
         self._keeper = keeper
         self._refuse = refuse
         self._in_flight = in_flight
-        self._batch = batch
-        self._linger_s = linger_s
-        self._mapping = mapping or ColumnMapping()
-        self._preparing = preparing
+        self.batching = Batching(admission, keeper, in_flight, batch, linger_s, mapping, preparing)
         self._lines = _Lines(READ_AHEAD)
-        self._reader = LineReader(self._mapping, admission.vocabulary.attributes, admission.space)
-        self._open = OpenBatch(admission.vocabulary.attributes)
+
+    @property
+    def batches(self) -> int:
+        """How many were stored."""
+        return self.batching.batches
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """Call `run` in a thread, and store its error in `failure`."""
@@ -247,18 +133,18 @@ class Pipe:
         """
         if source is not None:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
+        batching = self.batching
         while not stop():
-            if not self._open and self._lines.empty():
+            if not batching.open and self._lines.empty():
                 self._keeper.keep_positions()
-                self.pass_time(time.monotonic())
-            left_s, full = self._left_s(), self._full
+                batching.pass_time(time.monotonic())
+            left_s, full = batching.left_s(_LOOK_S), batching.full
             if full or (left_s <= 0.0 and self._lines.empty()):
                 if self._in_flight.await_capacity(_LOOK_S if full else _AGAIN_S):
                     self.close_batch()
                 continue
             # queued lines join an overdue batch until it is full
-            room = self._batch - len(self._open), self._left_bytes
-            lines = self._lines.get_some(min(max(0.0, left_s), _LOOK_S), *room)
+            lines = self._lines.get_some(min(max(0.0, left_s), _LOOK_S), *batching.room)
             if None in lines:
                 break
             self.take_all([line for line in lines if line is not None])
@@ -273,14 +159,9 @@ class Pipe:
             return False
         return True
 
-    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
-        """Put a subscription into the open batch, before `run`; returns its refusal, if any."""
-        data = msgspec.json.encode({"subscribe": columns})
-        return self._admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
-
     def take_all(self, lines: Sequence[Line]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
-        found = self._reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        found = self.batching.reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])
@@ -289,11 +170,7 @@ class Pipe:
                 if line.origin is not None:
                     self._keeper.reached(line.origin)
             self.lines += last - first
-            self._take_read(found.part(place, place + last - first), lines[first:last])
-
-    def _take_read(self, found: ReadLines, lines: Sequence[Line]) -> None:
-        """Put messages that the reader is sure of into the open batch."""
-        self._open.extend(found, self._admission.ahead_of(found.time_us), lines)
+            self.batching.extend(found.part(place, place + last - first), lines[first:last])
 
     def take(self, line: Line) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
@@ -302,7 +179,7 @@ class Pipe:
             self._keeper.reached(line.origin)
         if not bare(line.data):
             return
-        refused = self._admit(line, self._mapping.rename(line.data))
+        refused = self.batching.admit(line, self.batching.mapping.rename(line.data))
         if refused is None:
             return
         self.refused[refused.reason] += 1
@@ -312,48 +189,9 @@ class Pipe:
             place = {"source": line.origin.source, "partition": line.origin.partition, "offset": line.origin.offset}
         self._refuse({**place, "reason": refused.reason, "what": refused.what, **refused.named, "row": quoted})
 
-    def _admit(self, line: Line, renamed: RenamedLine | Refused) -> Refused | None:
-        """Check a line, and append it with its new names to the open batch; returns its refusal, if any."""
-        if isinstance(renamed, Refused):
-            return renamed
-        found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role), renamed.data)
-        if isinstance(found, Refused):
-            return found
-        self._open.append(line._replace(data=renamed.data), found)
-        return None
-
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""
-        batch, self._open = self._open, OpenBatch(self._admission.vocabulary.attributes)
-        if not batch:
-            return
-        if self._preparing is not None:
-            self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
-        if messages := len(batch.messages):
-            self.batches += 1
-            self._in_flight.add(self._keeper.next_seq + messages - 1, batch.came_s)
-        self._keeper.keep(batch)
-
-    def pass_time(self, now_s: float) -> None:
-        """Store a clock mark if one is due, unless too many batches are in flight; called while no line arrives."""
-        time_us = self._keeper.due(now_s)
-        if time_us is not None and self._in_flight.await_capacity(0.0):
-            self._in_flight.add(self._keeper.next_seq, [])
-            self._keeper.mark(time_us, now_s)
-
-    @property
-    def _full(self) -> bool:
-        """Whether the open batch takes no more lines."""
-        return len(self._open) >= self._batch or self._left_bytes <= 0
-
-    @property
-    def _left_bytes(self) -> int:
-        """Bytes of lines for which the open batch has room; the last line may exceed it."""
-        return BATCH_BYTES - self._open.size_bytes
-
-    def _left_s(self) -> float:
-        """Seconds that the open batch may still wait for lines."""
-        return self._open.came_s[0] + self._linger_s - time.monotonic() if self._open else _LOOK_S
+        self.batching.close()
 
     def _read(self, source: IO[bytes], number: int) -> None:
         """Queue all lines of a source, cut at `MAX_LINE_BYTES` + 1, then None; `number`: that of the line before."""

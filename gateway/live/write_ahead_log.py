@@ -28,7 +28,7 @@ import numpy as np
 from bolts.names import names_at
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
-from gateway.live.pipe import OpenBatch
+from gateway.live.batching import OpenBatch
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
@@ -239,7 +239,7 @@ class WriteAheadLog:
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
-        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
         record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
@@ -255,26 +255,26 @@ class WriteAheadLog:
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
-        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if a disk fails."""
+        """See `gateway.live.batching.Keeper`. Raises DeliveryError if a disk fails."""
         if self._mark is not None and self._mark.waits(now_s):
             with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
-        """See `gateway.live.pipe.Keeper`."""
+        """See `gateway.live.batching.Keeper`."""
         partitions = self._reached.setdefault(origin.source, {})
         partitions[origin.partition] = origin.offset, origin.token
 
     def keep_positions(self) -> None:
-        """See `gateway.live.pipe.Keeper`. Raises DeliveryError if the log cannot be written."""
+        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written."""
         if self._reached:
             self._append(Record(-1, self.line))
 

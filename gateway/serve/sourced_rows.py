@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gateway.live.pipe import Line
+from gateway.live.batching import Line
 from gateway.serve.writer import MOST_WAITING_BYTES, Message, Outcome, Writer
 from gateway.sources.feed import HandOver
 

@@ -7,15 +7,16 @@ the linger time and the topology has room. Outcomes are reported once the batch 
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gateway.live.admission import Admission, Checked, Refused
+from gateway.live.batching import Batching, Line
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
-from gateway.live.pipe import Line, Pipe
 from gateway.live.reading import MANY, NOT_READ, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
@@ -100,7 +101,7 @@ class _Parked(NamedTuple):
     kinds: frozenset[str]
 
 
-class Writer(Pipe):
+class Writer:
     """Takes requests from any thread, and logs their rows.
 
     Parameters
@@ -110,7 +111,7 @@ class Writer(Pipe):
         What the admission tells of changes.
     wal : WriteAheadLog
     in_flight, batch, linger_s, mapping
-        As `Pipe` takes them.
+        As of `gateway.live.batching.Batching`.
     now : callable
         Seconds since 1970, when subscriptions expire.
     remembered : int
@@ -123,6 +124,14 @@ class Writer(Pipe):
 
     Attributes
     ----------
+    lines : int
+        Rows that were taken.
+    refused : Counter
+        Rows, by reason.
+    failure : Exception or None
+        The error that ended the thread.
+    started, ended : bool
+        Whether `begin` was called, and whether the thread has returned.
     duplicates : int
         Messages that had been sent before.
     expired : int
@@ -145,11 +154,17 @@ class Writer(Pipe):
         most_owned: int = 0,
         preparing: Preparing | None = None,
     ):
-        super().__init__(admission, wal, lambda row: None, in_flight, batch, linger_s, mapping)
-        self.duplicates = self.expired = 0
+        self.lines = self.duplicates = self.expired = 0
+        self.refused: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self.started = self.ended = False
         self.stopped: Callable[[], bool] = lambda: False
+        self._admission = admission
         self._registry = registry
         self._wal = wal
+        self._in_flight = in_flight
+        self._batch = batch
+        self.batching = Batching(admission, wal, in_flight, batch, linger_s, mapping)
         self._now = now
         self._most_owned = most_owned
         self._kernels = preparing
@@ -230,7 +245,7 @@ class Writer(Pipe):
                 self._kernels.wait([WORDS], self.stopped)
             while not (self._closing and not self._requests):
                 self._advance()
-            while self._open:
+            while self.batching.open:
                 self._commit(_LOOK_S)
             self._give_up_parked("the server ended before the kernels of its kind were there; send it again")
         except BaseException as error:
@@ -250,12 +265,12 @@ class Writer(Pipe):
         self._expire()
         self._unpark()
         left_s = self._left_s()
-        full = self._full or self._taken >= max(self._batch, _MOST_TAKEN)
-        if self._open and (full or (left_s <= 0.0 and not self._requests)):
+        full = self.batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
+        if self.batching.open and (full or (left_s <= 0.0 and not self._requests)):
             self._commit(_LOOK_S if full else _AGAIN_S)
             return
-        if not self._open and not self._requests:
-            self.pass_time(time.monotonic())
+        if not self.batching.open and not self._requests:
+            self.batching.pass_time(time.monotonic())
         with self._came:
             if not self._requests and not self._closing:
                 self._came.wait(min(max(0.0, left_s), _LOOK_S))
@@ -270,11 +285,11 @@ class Writer(Pipe):
 
     def _left_s(self) -> float:
         """Nothing to wait for while the topology is idle: rows that come while it matches these are the next batch."""
-        return 0.0 if self._open and self._in_flight.idle else super()._left_s()
+        return 0.0 if self.batching.open and self._in_flight.idle else self.batching.left_s(_LOOK_S)
 
     def _wake(self) -> None:
         """The topology is idle: an open batch does not linger; for any thread."""
-        if self._open:
+        if self.batching.open:
             with self._came:
                 self._came.notify()
 
@@ -318,7 +333,7 @@ class Writer(Pipe):
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, Message)]
         many = len(messages) == len(rows) >= MANY
-        found = self._reader.read([row.data for row in messages]) if many else NOT_READ
+        found = self.batching.reader.read([row.data for row in messages]) if many else NOT_READ
         checked = [None] * len(rows) if many else self._checked(rows)
         for start, stop, place in found.runs(len(rows)):
             if place < 0:
@@ -329,7 +344,7 @@ class Writer(Pipe):
         if not is_last:
             with self._came:
                 self._requests.put(request.caller, request, first=not request.caller)
-        elif self._open:
+        elif self.batching.open:
             self._processed.append(request)
         else:
             self._taken = 0
@@ -337,7 +352,7 @@ class Writer(Pipe):
             request.report(request.outcomes)
 
     def _take_one(self, row: Row, request: _Request, checked: Checked | None = None) -> None:
-        while self._full:
+        while self.batching.full:
             self._commit(_LOOK_S)
         self._line += 1
         self.lines += 1
@@ -351,10 +366,11 @@ class Writer(Pipe):
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
         made, first, place = set(found.made), 0, 0
         while first < len(rows):
-            while self._full:
+            while self.batching.full:
                 self._commit(_LOOK_S)
-            last, left_bytes = min(len(rows), first + self._batch - len(self._open)), self._left_bytes
-            seq, place, is_known = self._next_seq, first, False
+            room, left_bytes = self.batching.room
+            last = min(len(rows), first + room)
+            seq, place, is_known = self.batching.next_seq, first, False
             while place < last and left_bytes > 0:
                 name = found.ids[place]
                 if place not in made:
@@ -370,7 +386,7 @@ class Writer(Pipe):
                 for row in taken:
                     if row.origin is not None:
                         self._wal.reached(row.origin)
-                self._take_read(found.part(first, place), lines)
+                self.batching.extend(found.part(first, place), lines)
                 self._line += len(taken)
                 self.lines += len(taken)
                 self._taken += len(taken)
@@ -381,11 +397,11 @@ class Writer(Pipe):
 
     def _commit(self, patience_s: float) -> None:
         """Close the batch if the topology has room, and report what is durable then. Changes alone need no room."""
-        if len(self._open.messages) and not self._in_flight.await_capacity(patience_s):
+        if len(self.batching.open.messages) and not self._in_flight.await_capacity(patience_s):
             if self.stopped():
                 raise DeliveryError("the topology has ended before what was sent was logged; start the server again")
             return
-        self.close_batch()
+        self.batching.close()
         self._taken = 0
         processed, self._processed = self._processed, []
         for request in processed:
@@ -423,7 +439,7 @@ class Writer(Pipe):
         return self._unsubscribe(row, came_s)
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
-        renamed = self._mapping.rename(data)
+        renamed = self.batching.mapping.rename(data)
         if isinstance(renamed, Refused):
             return _outcome_of(renamed)
         row = {} if isinstance(renamed.row, str) else renamed.row
@@ -433,19 +449,19 @@ class Writer(Pipe):
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        refusal = self._admit(Line(self._line, data, came_s), renamed)
+        refusal = self.batching.admit(Line(self._line, data, came_s), renamed)
         if refusal is not None:
             return _outcome_of(refusal)
-        seq = self._next_seq - 1
+        seq = self.batching.next_seq - 1
         if name is not None:
             self._recent.put(name, seq)
-        return {"status": "accepted", "id": self._open.messages.ids[-1], "seq": seq}
+        return {"status": "accepted", "id": self.batching.open.messages.ids[-1], "seq": seq}
 
     def _again(self, name: str, seq: int, row: Mapping[str, Any]) -> Outcome:
         """A message whose id was sent before: the same one, or another."""
         schema = self._admission.vocabulary.attributes
-        first = self._keeper.next_seq
-        earlier = self._open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
+        first = self._wal.next_seq
+        earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
         if isinstance(now, ParsedMessage) and now._replace(content=b"", ahead=earlier.ahead) == earlier:
             self.duplicates += 1
@@ -480,7 +496,7 @@ class Writer(Pipe):
             "status": status,
             "subscription_id": name,
             "etag": etag,
-            "from_seq": self._next_seq,
+            "from_seq": self.batching.next_seq,
         }
 
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:
@@ -493,7 +509,7 @@ class Writer(Pipe):
         outcome = self._change({"unsubscribe": name}, came_s)
         if outcome is not None:
             return outcome | {"subscription_id": name}
-        return {"status": "deleted", "subscription_id": name, "from_seq": self._next_seq}
+        return {"status": "deleted", "subscription_id": name, "from_seq": self.batching.next_seq}
 
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
@@ -517,19 +533,14 @@ class Writer(Pipe):
 
     def _change(self, change: dict[str, Any], came_s: float, checked: Checked | None = None) -> Outcome | None:
         """Put a change of subscriptions into the open batch; returns its refusal, if any."""
-        self._admission.next_seq = self._next_seq
+        self._admission.next_seq = self.batching.next_seq
         data = msgspec.json.encode(change)
         reason = "line_too_long" if len(data) > MAX_LINE_BYTES else "too_deep" if is_deep(data) else None
         found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
         if isinstance(found, Refused):
             return _outcome_of(found)
-        self._open.append(Line(self._line, data, came_s), found)
+        self.batching.open.append(Line(self._line, data, came_s), found)
         return None
-
-    @property
-    def _next_seq(self) -> int:
-        """Seq of the next message, those of the open batch counted."""
-        return self._keeper.next_seq + len(self._open.messages)
 
 
 def refused(reason: str, detail: str) -> Outcome:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.live.pipe import Line, Pipe, one_line
+from gateway.live.batching import Line
+from gateway.live.pipe import Pipe, one_line
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.sources.source import Position, Source, SourceAway
 from spouts.log import Origin

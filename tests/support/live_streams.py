@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 
 from gateway.live.admission import Admission
+from gateway.live.batching import Line
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
-from gateway.live.pipe import Line, Pipe
+from gateway.live.pipe import Pipe
 from gateway.live.recording import record
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
 from gateway.serve.released import LineWriter
@@ -86,7 +87,7 @@ class Stream:
     def take(self, row: dict | bytes, came_s: float = 0.0) -> None:
         """A line comes."""
         data = row if isinstance(row, bytes) else json.dumps(row).encode()
-        self.pipe.take(Line(self.journal.line + len(self.pipe._open) + 1, data, came_s))
+        self.pipe.take(Line(self.journal.line + len(self.pipe.batching.open) + 1, data, came_s))
 
     def match(self, stop=None, listening: Callable[["Stream", Callable[[], int]], Releaser] | None = None) -> dict:
         """Match what was logged, or end behind the message that `stop` names; what there is to tell of it.

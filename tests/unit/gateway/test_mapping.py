@@ -100,7 +100,7 @@ def test_live_takes_the_line_that_the_guide_shows(tmp_path):
     )
     stream = Stream(write_etl(tmp_path / "etl", random_rows(50)), tmp_path / "out", world="earth")
     stream.take(block.lines[0].encode())
-    (message,) = stream.pipe._open.messages.closed().messages()
+    (message,) = stream.pipe.batching.open.messages.closed().messages()
     assert message.message_id == "1050118621198921728" and (message.lon, message.lat) == (139.7, 35.7)
     assert message.event_time_us == 1_539_202_764_000_000 and message.text == json.loads(block.lines[0])["text"]
 

@@ -11,10 +11,10 @@ import pytest
 from gateway.client import flows
 from gateway.client.answers import Answer
 from gateway.client.errors import Failed
+from gateway.live import batching, write_ahead_log
 from gateway.live import pipe as pipes
-from gateway.live import write_ahead_log
+from gateway.live.batching import Line
 from gateway.live.in_flight import InFlight
-from gateway.live.pipe import Line
 from gateway.live.update_listener import MessageText
 from gateway.serve import asking, recent_ids, released, update_parts
 from gateway.serve import hub as hubs
@@ -168,7 +168,7 @@ def test_lines_that_are_read_ahead_have_a_bound(monkeypatch):
 
 
 def test_batch_is_full_by_its_bytes(monkeypatch, tmp_path):
-    monkeypatch.setattr(pipes, "BATCH_BYTES", 10 * LONG)
+    monkeypatch.setattr(batching, "BATCH_BYTES", 10 * LONG)
     with WriterStream(tmp_path / "out") as stream:
         rows = [{"id": f"m{number}", "text": "x" * LONG, "lon": 1, "lat": 1} for number in range(35)]
         found = stream.submit(*(Message(json.dumps(row).encode()) for row in rows))

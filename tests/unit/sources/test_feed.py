@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.live.pipe import Line
+from gateway.live.batching import Line
 from gateway.live.status import read_status
 from gateway.serve.sourced_rows import MOST_OPEN, into_writer
 from gateway.sources.feed import MOST_READ, Feed, into_pipe
@@ -149,7 +149,7 @@ def test_full_topology_stops_the_reading(tmp_path, nats_broker):
     nats_broker.publish(rows)
     with fed(tmp_path / "out", nats_broker.source(), most=1, batch=500) as (stream, feed, _):
         # one in flight, which may have ended before it was full, and one that waits
-        await_(lambda: stream.wal.next_seq and stream.writer._open)
+        await_(lambda: stream.wal.next_seq and stream.writer.batching.open)
         before = -1
         while feed.records != before:
             before = feed.records

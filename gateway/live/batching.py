@@ -1,0 +1,239 @@
+"""Lines that were checked, on their way to the log: the open batch, and when it is full or overdue.
+
+`Batching` collects accepted lines in an `OpenBatch` and hands it to a `Keeper`. The pipe (`gateway.live.pipe`) and the
+writer of a server (`gateway.serve.writer`) each have one, and decide when to close the batch.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gateway.live.admission import Admission, Change, Refused
+from gateway.live.in_flight import InFlight
+from gateway.live.mapping import ColumnMapping, RenamedLine
+from gateway.live.reading import LineReader, ReadLines
+from matching.attributes import AttributeSchema
+from matching.validate import ParsedMessage, decode_object
+from spouts.log import Origin
+from spouts.messages import OpenBlock
+from topology.preparing import Preparing
+from topology.warmup import WORDS
+
+#: Bytes of lines with which a batch is full, however few they are.
+BATCH_BYTES = 16 * 2**20
+
+
+class Line(NamedTuple):
+    """One line of the input.
+
+    number : int      from 1
+    data : bytes
+    came_s : float    `time.monotonic` at its arrival
+    origin : Origin or None    its source, partition and offset; None for a line of a pipe or a request
+    """
+
+    number: int
+    data: bytes
+    came_s: float
+    origin: Origin | None = None
+
+
+class OpenBatch:
+    """Accepted lines that are logged together.
+
+    Parameters
+    ----------
+    schema : AttributeSchema
+
+    Attributes
+    ----------
+    messages : OpenBlock
+    changes : list of int       how many of the messages come before each change of subscriptions
+    lines : list of bytes       the changes
+    checked : list              the same, checked
+    came_s : list of float      `time.monotonic` at the arrival of each line
+    message_came_s : list of float    the same of the messages
+    line : int                  number of the last line
+    size_bytes : int            of the lines
+    """
+
+    def __init__(self, schema: AttributeSchema):
+        self.messages = OpenBlock(schema)
+        self.changes: list[int] = []
+        self.lines: list[bytes] = []
+        self.checked: list[Change] = []
+        self.came_s: list[float] = []
+        self.message_came_s: list[float] = []
+        self.line = self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.came_s)
+
+    def append(self, line: Line, found: ParsedMessage | Change) -> None:
+        """Take a line, its columns renamed, and what it was checked to be."""
+        if isinstance(found, ParsedMessage):
+            self.messages.append(found)
+            self.message_came_s.append(line.came_s)
+        else:
+            self.changes.append(len(self.messages))
+            self.lines.append(line.data)
+            self.checked.append(found)
+        self.came_s.append(line.came_s)
+        self.line = line.number
+        self.size_bytes += len(line.data)
+
+    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[Line]) -> None:
+        """Take the messages of lines, in their order."""
+        columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
+        self.messages.extend(*columns, ahead, found.made)
+        came_s = [line.came_s for line in lines]
+        self.message_came_s += came_s
+        self.came_s += came_s
+        self.line = lines[-1].number
+        self.size_bytes += sum(len(line.data) for line in lines)
+
+    @property
+    def ends_with_change(self) -> bool:
+        """Whether a change comes after the last message."""
+        return self.changes[-1:] == [len(self.messages)]
+
+
+class Keeper(Protocol):
+    """Stores accepted lines batch by batch, and clock marks between them (`gateway.live.stream_clock`).
+
+    `gateway.live.write_ahead_log.WriteAheadLog` is one.
+    """
+
+    @property
+    def next_seq(self) -> int:
+        """Seq of the next message."""
+        ...
+
+    def keep(self, batch: OpenBatch) -> None:
+        """Store these lines, and return when they are durable.
+
+        With a message among them they are a batch; changes alone belong to the next batch.
+        """
+        ...
+
+    def reached(self, origin: Origin) -> None:
+        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
+        ...
+
+    def keep_positions(self) -> None:
+        """Store the positions of the sources, unless the last stored batch has them."""
+        ...
+
+    def due(self, now_s: float) -> int | None:
+        """Stream time in microseconds of the clock mark that is due at this `time.monotonic`; None if none is due."""
+        ...
+
+    def mark(self, time_us: int, now_s: float) -> None:
+        """Store a clock mark of this stream time as a batch of its own; returns when it is durable."""
+        ...
+
+
+class Batching:
+    """Collects accepted lines, and stores them batch by batch; for one thread.
+
+    Parameters
+    ----------
+    admission : Admission
+    keeper : Keeper
+    in_flight : InFlight
+    most : int
+        Messages and changes of a batch at most.
+    linger_s : float
+        Seconds after which a batch is due, counted from the arrival of its first line.
+    mapping : ColumnMapping, optional
+        Renames the columns of each line.
+    preparing : Preparing, optional
+        Compiles the kernels of kinds: no batch is stored before those of its kinds are ready.
+
+    Attributes
+    ----------
+    open : OpenBatch
+    batches : int            stored, with a message
+    mapping : ColumnMapping
+    reader : LineReader      of many lines at a time
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        keeper: Keeper,
+        in_flight: InFlight,
+        most: int,
+        linger_s: float,
+        mapping: ColumnMapping | None = None,
+        preparing: Preparing | None = None,
+    ):
+        self.batches = 0
+        self.mapping = mapping or ColumnMapping()
+        self.reader = LineReader(self.mapping, admission.vocabulary.attributes, admission.space)
+        self.open = OpenBatch(admission.vocabulary.attributes)
+        self._admission = admission
+        self._keeper = keeper
+        self._in_flight = in_flight
+        self._most = most
+        self._linger_s = linger_s
+        self._preparing = preparing
+
+    @property
+    def next_seq(self) -> int:
+        """Seq of the next message, those of the open batch counted."""
+        return self._keeper.next_seq + len(self.open.messages)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Lines, and their bytes, for which the open batch has room; the last line may exceed the bytes."""
+        return self._most - len(self.open), BATCH_BYTES - self.open.size_bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether the open batch takes no more lines."""
+        return min(self.room) <= 0
+
+    def left_s(self, otherwise: float) -> float:
+        """Seconds that the open batch may still wait for lines; `otherwise` while it is empty."""
+        return self.open.came_s[0] + self._linger_s - time.monotonic() if self.open else otherwise
+
+    def admit(self, line: Line, renamed: RenamedLine | Refused) -> Refused | None:
+        """Check a line, and append it with its new names to the open batch; returns its refusal, if any."""
+        if isinstance(renamed, Refused):
+            return renamed
+        found = self._admission.row(renamed.row, lambda role: self.mapping.column_of(line.data, role), renamed.data)
+        if isinstance(found, Refused):
+            return found
+        self.open.append(line._replace(data=renamed.data), found)
+        return None
+
+    def subscribe(self, columns: Mapping[str, Any]) -> Refused | None:
+        """Put a subscription into the open batch, before any line comes; returns its refusal, if any."""
+        data = msgspec.json.encode({"subscribe": columns})
+        return self.admit(Line(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
+
+    def extend(self, found: ReadLines, lines: Sequence[Line]) -> None:
+        """Put messages that the reader is sure of into the open batch."""
+        self.open.extend(found, self._admission.ahead_of(found.time_us), lines)
+
+    def close(self) -> None:
+        """Store the open batch; changes without a message belong to the next one."""
+        batch, self.open = self.open, OpenBatch(self._admission.vocabulary.attributes)
+        if not batch:
+            return
+        if self._preparing is not None:
+            self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
+        if messages := len(batch.messages):
+            self.batches += 1
+            self._in_flight.add(self._keeper.next_seq + messages - 1, batch.came_s)
+        self._keeper.keep(batch)
+
+    def pass_time(self, now_s: float) -> None:
+        """Store a clock mark if one is due, unless too many batches are in flight; called while no line arrives."""
+        time_us = self._keeper.due(now_s)
+        if time_us is not None and self._in_flight.await_capacity(0.0):
+            self._in_flight.add(self._keeper.next_seq, [])
+            self._keeper.mark(time_us, now_s)
