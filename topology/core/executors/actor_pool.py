@@ -267,7 +267,7 @@ class ActorPool(Workers):
             raise TopologyError(why)
 
     def _look_for_silence(self) -> None:
-        """Raise WorkersLost for workers whose process is stopped, or cannot be reached any more; see `_look_for_ray`"""
+        """Raise WorkersLost for workers whose process is stopped or cannot be reached; else as `_look_for_ray`."""
         self._look_for_ray()
         silent = self._heartbeat.silent()
         if silent:
