@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from matching.attributes import CATEGORY, NUMBER, TIME, AttributeSchema
+from matching.attributes import AttributeSchema
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
 from spark_etl.rows import RowCleaner, fault_of, readable
 from spark_etl.schemas import ATTRIBUTE_TYPES
 from spark_etl.sources import InputFile
-from spark_etl.written import Batches
+from spark_etl.written import Batches, by_numbers
 
 #: `row_id` = number of the file << LINE_BITS | line: the order of the input, which decides which row is first.
 LINE_BITS = 40
@@ -45,12 +46,8 @@ CLEAN_SCHEMA = pa.schema(
 )
 #: Fields of a `ParsedMessage` before those of a live stream alone.
 _OWN = ParsedMessage._fields.index("ahead")
-_ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
-_CLEAN_SPARK_SCHEMA = (
-    "row_id long, reason string, original string, fault string, message_id string, content binary, lon double, "
-    "lat double, west double, south double, east double, north double, event_time_us long, text string, "
-    "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean, misfits array<string>"
-)
+#: What Spark finds repeats and the order by.
+KEYS = ["row_id", "reason", "message_id", "content", "event_time_us"]
 
 
 def clean_schema(schema: AttributeSchema) -> pa.Schema:
@@ -60,17 +57,22 @@ def clean_schema(schema: AttributeSchema) -> pa.Schema:
 
 
 def clean_rows(spark: SparkSession, tasks: list[list[Split]], options: EtlOptions) -> DataFrame:
-    """Clean every row of the input: one row for each (`clean_schema`); lazy."""
+    """Clean every row of the input: one row for each; lazy.
 
-    def clean(batches: Batches) -> Batches:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for split in tasks[number]:
-                    yield from clean_split(split, options)
+    Returns
+    -------
+    DataFrame
+        `row`, a struct of `clean_schema`, which Spark moves as a whole, and beside it the columns `KEYS` of that.
+    """
 
-    types = [_ATTRIBUTE_SPARK_TYPES[one.type] for one in options.attributes().attributes]
-    columns = [_CLEAN_SPARK_SCHEMA, *(f"attribute_{number} {one}" for number, one in enumerate(types))]
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(clean, ", ".join(columns))
+    def clean(number: int) -> Batches:
+        for split in tasks[number]:
+            for rows in clean_split(split, options):
+                yield rows.select(KEYS).append_column("row", rows.to_struct_array())
+
+    whole = clean_schema(options.attributes())
+    schema = pa.schema([*map(whole.field, KEYS), ("row", pa.struct(list(whole)))])
+    return by_numbers(spark, len(tasks), clean, from_arrow_schema(schema))
 
 
 def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:

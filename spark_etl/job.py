@@ -48,7 +48,7 @@ from spark_etl.written import read_parquet
 __all__ = ["STAGES", "EtlOptions", "EtlProgress", "run_etl"]
 
 STAGES = ("start", "clean", "vocabulary", "messages", "publish")
-#: Bytes of text of a partition that is shuffled, and most of input that is handled as one partition, without shuffles.
+#: Bytes of text of a partition, and of a small input for each of its partitions, at most one a core.
 _PARTITION_BYTES, _ONE_PARTITION_BYTES = 64 * 2**20, 16 * 2**20
 #: Text below this size takes minutes on a small machine.
 _SHORT_JOB_BYTES = 2**30

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Window
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 
 from spark_etl.clean import LINE_BITS
 from spark_etl.rows import MAX_ORIGINAL_CHARACTERS
-from spark_etl.written import Batches, of_partitions, replacing
+from spark_etl.written import Batches, replacing, results_of
 
 #: Rejects of this many consecutive lines of an input file go into one output file.
 REJECT_LINES_PER_FILE = 1_000_000
@@ -28,7 +29,7 @@ KEPT, DUPLICATE, REJECTED = range(3)
 _BATCH_ROWS = 8192
 #: Columns of files of terms -> type of Spark.
 TERM_COUNTS = {"term": "string", "document_frequency": "long", "collection_count": "long"}
-REJECTED_COLUMNS = ("row_id", "reason", "original", "fault")
+REJECTED_COLUMNS = ["row_id", "reason", "original", "fault"]
 
 
 class OrderedRows:
@@ -111,31 +112,32 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
     Parameters
     ----------
     cleaned : DataFrame
-        Of `clean.clean_schema`.
+        Of `clean.clean_rows`.
     folder : str
     id_column : str
         What the column of ids is called in the input.
     """
     # rejected rows have no id, and would be one large group
-    by_id = Window.partitionBy("message_id", F.when(F.col("reason").isNotNull(), F.col("row_id"))).orderBy("row_id")
+    group = "message_id", F.when(F.col("reason").isNotNull(), F.col("row_id"))
+    by_id = Window.partitionBy(*group).orderBy("row_id")
     is_first, same = F.row_number().over(by_id) == 1, F.col("content") == F.first("content").over(by_id)
     verdict = F.when(F.col("reason").isNotNull(), REJECTED).when(is_first, KEPT).when(same, DUPLICATE)
-    judged = cleaned.withColumn("verdict", verdict.otherwise(REJECTED)).drop("content")
-    described = F.to_json(F.struct(F.col("message_id").alias("id"), "lon", "lat", "text"))
-    clash = F.col("reason").isNull() & (F.col("verdict") == REJECTED)
-    original = F.when(clash, F.substring(described, 1, MAX_ORIGINAL_CHARACTERS)).otherwise(F.col("original"))
-    reason = F.when(clash, "duplicate_id").otherwise(F.col("reason"))
-    at_fault = F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value")))
-    fault = F.when(clash, at_fault).otherwise(F.col("fault"))
-    rows = judged.withColumns({"original": original, "reason": reason, "fault": fault})
+    # Moved even where one task cleans all: a sort into several partitions samples its input, and would clean it twice.
+    judged = cleaned.repartition(*group).withColumn("verdict", verdict.otherwise(REJECTED))
     time, name = (F.when(F.col("verdict") == KEPT, F.col(one)) for one in ("event_time_us", "message_id"))
+    described = F.to_json(F.struct(F.col("message_id").alias("id"), "row.lon", "row.lat", "row.text"))
+    clashes = F.col("reason").isNull() & (F.col("verdict") == REJECTED)
+    clash = F.when(clashes, F.substring(described, 1, MAX_ORIGINAL_CHARACTERS)).alias("clash")
+    at_fault = F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value")))
+    fault = F.when(clashes, at_fault).alias("fault")
+    ordered = judged.orderBy("verdict", time.asc_nulls_first(), name, "row_id").select("verdict", clash, fault, "row")
 
     def write(batches: Batches) -> Iterator[dict[str, Any]]:
         path = str(Path(folder) / f"part-{TaskContext.get().partitionId():05d}")  # type: ignore[union-attr]
         for number, part in cut(batches, lambda batch: batch.column("verdict").to_numpy()):
             yield {"verdict": number, **_WRITERS[number](part, path)}
 
-    results = of_partitions(rows.orderBy("verdict", time.asc_nulls_first(), name, "row_id"), write)
+    results = results_of(ordered, write)
     kept, duplicates, rejected = ([one for one in results if one["verdict"] == verdict] for verdict in range(3))
     chunks: Counter[int] = Counter()
     reasons: dict[str, tuple[int, list]] = {}
@@ -160,10 +162,11 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
 def _keep(batches: Batches, path: str) -> dict[str, Any]:
     """Write kept rows, and the counts of their terms."""
     rows = untimed = 0
+    messages = (pa.RecordBatch.from_struct_array(batch.column("row")) for batch in batches)
 
     def counts() -> Batches:
         nonlocal rows, untimed
-        for batch in _saved(batches, f"{path}-kept.parquet"):
+        for batch in _saved(messages, f"{path}-kept.parquet"):
             rows += batch.num_rows
             untimed += batch.column("event_time_us").null_count
             yield count_terms(batch)
@@ -194,8 +197,8 @@ def _reject(batches: Batches, path: str) -> dict[str, Any]:
     chunks: Counter[int] = Counter()
     first: dict[str, list] = {}
     broken: list[str] = []
-    for batch in _saved(batches, f"{path}-rejected.parquet"):
-        for row in zip(*(batch.column(name).to_pylist() for name in REJECTED_COLUMNS), strict=True):
+    for batch in _saved(map(_rejected, batches), f"{path}-rejected.parquet"):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             row_id, reason, original, fault = row
             counts[reason] += 1
             first.setdefault(reason, [row_id, original, fault])
@@ -210,6 +213,15 @@ def _reject(batches: Batches, path: str) -> dict[str, Any]:
         "chunks": list(chunks.items()),
         "broken": broken,
     }
+
+
+def _rejected(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns `REJECTED_COLUMNS`; those of a message whose id has other content are made of it."""
+    rows = pa.RecordBatch.from_struct_array(batch.column("row"))
+    pairs = ("original", "clash"), ("fault", "fault")
+    made = [pc.coalesce(rows.column(own), batch.column(clash)) for own, clash in pairs]  # type: ignore[attr-defined]
+    columns = [rows.column("row_id"), rows.column("reason").fill_null("duplicate_id"), *made]
+    return pa.RecordBatch.from_arrays(columns, REJECTED_COLUMNS)
 
 
 _WRITERS = {KEPT: _keep, DUPLICATE: _pass_over, REJECTED: _reject}

@@ -25,7 +25,7 @@ from spark_etl.clean import LINE_BITS, reject_line
 from spark_etl.ordered import REJECTED_COLUMNS, Ordered
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
 from spark_etl.sources import InputFile
-from spark_etl.written import Batches, in_tasks, of_partitions, replacing
+from spark_etl.written import Batches, replacing, results_of, results_of_numbers
 
 #: Rows of a row group of every Parquet file that the ETL writes.
 ROW_GROUP_ROWS = 16_384
@@ -64,7 +64,7 @@ def write_vocabulary(statistics: DataFrame, out: str, most: float) -> dict[str, 
         file = _write_parquet(batches, VOCABULARY_SCHEMA, out, "vocabulary.parquet")
         yield file | {"tokens": int(table["collection_count"].to_numpy().sum()), "stop_terms": stop_terms}
 
-    (written,) = of_partitions(statistics, write)
+    (written,) = results_of(statistics, write)
     return written
 
 
@@ -110,13 +110,13 @@ def write_files(
         chunk, first, end = rows.chunks[number - files]
         lines = (
             reject_line(sources, *row)
-            for batch in rows.rejected.batches(first, end, list(REJECTED_COLUMNS))
+            for batch in rows.rejected.batches(first, end)
             for row in zip(*(batch.column(name).to_pylist() for name in REJECTED_COLUMNS), strict=True)
         )
         source, place = divmod(chunk, 1 << LINE_BITS)
         return _write_lines(lines, out, f"rejected/part-{source:05d}-{place:05d}.jsonl")
 
-    written = in_tasks(spark, files + len(rows.chunks), write)
+    written = results_of_numbers(spark, files + len(rows.chunks), write)
     return written[:files], written[files:]
 
 

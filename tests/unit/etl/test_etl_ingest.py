@@ -14,11 +14,11 @@ from matching.errors import ConfigError, InputError
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import RawMessage
 from spark_etl import ingest, separated
-from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, clean_split, readable, reject_line
+from spark_etl.clean import CLEAN_SCHEMA, LINE_BITS, clean_split, reject_line
 from spark_etl.finding import look
 from spark_etl.ingest import Split, check_columns, plan_tasks, read_blocks
 from spark_etl.options import EtlOptions
-from spark_etl.rows import MAX_ORIGINAL_CHARACTERS
+from spark_etl.rows import MAX_ORIGINAL_CHARACTERS, readable
 from spark_etl.separated import line_blocks
 from spark_etl.sources import find_sources
 from spark_etl.trial import try_rows
