@@ -1,4 +1,4 @@
-"""What a checkpoint of this topology has, by meaning: here components take what others have saved.
+"""The parts of a checkpoint of this topology, by meaning, for components that read the state of others.
 
 No component reads the snapshot of another by its name; who saves what stands here alone.
 """
@@ -29,7 +29,7 @@ def router_of(saved: Saved, router: AnyRouter) -> AnyRouter:
 
 
 def placement_of(saved: Saved) -> Mapping[str, np.ndarray]:
-    """Where subscriptions are, of a router that places them by cost; other arrays, or none, of other routers."""
+    """The router's saved arrays: with a router that places by cost, the task of each subscription."""
     return saved.parts.get("subscriptions", ({},))[0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def named(owner: str, part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of an owner, as a state of several has them. O(arrays)."""
+    """The arrays of an owner, named as in the state of several owners. O(arrays)."""
     return {f"{owner}:{name}": values for name, values in part.items()}
 
 

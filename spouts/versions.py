@@ -33,7 +33,7 @@ class _Piece(NamedTuple):
 
 
 class Versions:
-    """The messages that a later version of their object, or a deletion, ends in each batch, with their content.
+    """Finds the messages that end in each batch, by a later version of their object or a deletion, with their content.
 
     Retains the rows of the window as the source read them, and the current version of each of its objects; expired
     ones are dropped, so memory is bounded by the window. Without fed rows there is no cost.
@@ -78,7 +78,7 @@ class Versions:
 
     @property
     def first_kept(self) -> int | None:
-        """Seq of the first retained message; None if there is none. Feeding from there on rebuilds the state."""
+        """Seq of the first retained message, or None. Feeding the messages from there on rebuilds the state."""
         return int(self._pieces[0].messages.seq[0]) if self._pieces else None
 
     def resume_after(self, last_seq: int, ended: int) -> None:

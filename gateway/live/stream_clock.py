@@ -56,7 +56,7 @@ class StreamClock:
             No message is newer.
         time_us : int
         now_s : float
-            Of a monotonic clock, here and below.
+            By a monotonic clock, as in all methods.
         changes_wait : bool
             Whether changes of subscriptions came after the last message.
         """
@@ -92,7 +92,7 @@ class StreamClock:
         self._last_s = came_s[rows[-1]]
 
     def note_changes(self, wait: bool, came_s: float) -> None:
-        """Note whether changes of subscriptions wait for a batch, after lines that came."""
+        """Note whether changes of subscriptions wait for a batch, once lines have come."""
         self._changed_s = came_s if wait else None
 
     def mark(self, time_us: int, now_s: float) -> None:

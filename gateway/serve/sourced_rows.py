@@ -8,13 +8,13 @@ from gateway.live.batching import InputLine
 from gateway.serve.writer import MOST_WAITING_BYTES, LogWriter, Outcome, PublishedRow
 from gateway.sources.feed import HandOver
 
-#: Reads of the source that wait for the log at most: the other callers need room, too.
+#: At most so many reads of the source wait for the log; other callers need room, too.
 MOST_OPEN = 2
-#: Bytes of a read that count at most: it is in memory already, and one that never found room would end the reading.
+#: A read counts as this many bytes at most: it is in memory already, and one that found no room would end the reading.
 MOST_COUNTED_BYTES = MOST_WAITING_BYTES // 4
-#: Seconds before rows are handed over again that found no room.
+#: Seconds before rows that found no room are handed over again.
 _AGAIN_S = 0.05
-#: Refusals that are quoted, of each reason: the others are counted.
+#: So many refusals of each reason are quoted; the others are counted.
 _QUOTED = 3
 
 

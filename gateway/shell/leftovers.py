@@ -1,4 +1,4 @@
-"""Processes that a command has started: ended with it when it is interrupted.
+"""Ends the processes that a command has started when it is interrupted.
 
 Ray and Spark end their own processes on the way out. An interrupt while a process starts leaves it without an
 owner, and a Java process may then wait for ever; these are ended here.

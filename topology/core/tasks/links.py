@@ -1,4 +1,4 @@
-"""What goes between tasks and their worker: parcels, and the request to open."""
+"""Parcels between tasks, and the request by which a worker opens its tasks."""
 
 from typing import Any, NamedTuple
 
