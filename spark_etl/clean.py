@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from matching.attributes import CATEGORY, NO_ATTRIBUTES, NUMBER, TIME, AttributeSchema
+from matching.attributes import CATEGORIES, CATEGORY, NO_ATTRIBUTES, NUMBER, TIME, AttributeSchema
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
@@ -53,7 +53,7 @@ CLEAN_SCHEMA = pa.schema(
 )
 #: Fields of a `ParsedMessage` before those of a live stream alone.
 _OWN = ParsedMessage._fields.index("ahead")
-_ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long"}
+_ATTRIBUTE_SPARK_TYPES = {NUMBER: "double", CATEGORY: "string", TIME: "long", CATEGORIES: "array<string>"}
 _COUNTS_SCHEMA = pa.schema([("reason", pa.string()), ("misfit", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
     "row_id long, reason string, original string, fault string, message_id string, content binary, lon double, "

@@ -168,7 +168,7 @@ def _old_checksum(head: _Head, data: bytes) -> str:
         digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
         return digest.hexdigest()
     if head.terms:
-        digest.update(msgspec.json.encode(Admitted(head.terms, head.messages)))
+        digest.update(msgspec.json.encode((head.terms, head.messages)))
     if head.positions:
         digest.update(msgspec.json.encode(head.positions))
     return digest.hexdigest()

@@ -25,7 +25,7 @@ from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.reading import MANY, NOT_READ, LineReader, ReadLines
 from gateway.shell.terminal import as_json
-from matching.attributes import AttributeSchema
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare, decode_object
 from spouts.log import Origin
@@ -45,6 +45,8 @@ _SOME = 1_000
 _LOOK_S = 0.2
 #: Seconds for which an overdue batch waits for capacity, before it takes further lines.
 _AGAIN_S = 0.02
+#: Of messages that are read together one of so many is looked at for fields without an attribute: a look takes 20 us.
+_SAMPLE = 128
 #: Characters of a refused line that are reported.
 _QUOTED = 200
 
@@ -107,6 +109,11 @@ class OpenBatch:
         self.came_s.append(line.came_s)
         self.line = line.number
         self.size_bytes += len(line.data)
+
+    def note(self, line: int, came_s: float) -> None:
+        """Take a line that has neither a message nor a change: it has declared an attribute."""
+        self.came_s.append(came_s)
+        self.line = line
 
     def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[Line]) -> None:
         """Take the messages of lines, in their order."""
@@ -213,9 +220,12 @@ class Pipe:
         self._linger_s = linger_s
         self._mapping = mapping or ColumnMapping()
         self._preparing = preparing
+        self._unseen = 0  # lines until the next one whose fields are looked at
+        self._schema = NO_ATTRIBUTES
+        self._reader = LineReader(self._mapping, NO_ATTRIBUTES, admission.space)
         self._lines = _Lines(READ_AHEAD)
-        self._reader = LineReader(self._mapping, admission.vocabulary.attributes, admission.space)
         self._open = OpenBatch(admission.vocabulary.attributes)
+        self._follow_schema()
 
     def start(self, source: IO[bytes] | None, stop: Callable[[], bool], lines_before: int = 0) -> None:
         """Call `run` in a thread, and store its error in `failure`."""
@@ -282,10 +292,14 @@ class Pipe:
 
     def take_all(self, lines: Sequence[Line]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
-        found = self._reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        reader = self._reader
+        found = reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])
+                if reader is not self._reader:  # the line has declared an attribute, which those behind it have
+                    self.take_all(lines[last:])
+                    return
                 continue
             for line in lines[first:last]:
                 if line.origin is not None:
@@ -295,6 +309,10 @@ class Pipe:
 
     def _take_read(self, found: ReadLines, lines: Sequence[Line]) -> None:
         """Put messages that the reader is sure of into the open batch."""
+        step = 1 if self._admission.recent.is_new else _SAMPLE
+        for line in lines[self._unseen :: step]:
+            self._note(self._mapping.rename(line.data), sampled=True)
+        self._unseen = 0 if step == 1 else (self._unseen - len(lines)) % _SAMPLE
         self._open.extend(found, self._admission.ahead_of(found.time_us), lines)
 
     def take(self, line: Line) -> None:
@@ -324,9 +342,26 @@ class Pipe:
         if isinstance(renamed, Refused):
             return renamed
         found = self._admission.row(renamed.row, lambda role: self._mapping.column_of(line.data, role), renamed.data)
-        if not isinstance(found, Refused):
-            self._open.append(line._replace(data=renamed.data), found)
+        if isinstance(found, Refused):
+            return found
+        self._follow_schema()
+        self._note(renamed)
+        self._open.append(line._replace(data=renamed.data), found)
         return found
+
+    def _note(self, renamed: RenamedLine | Refused, sampled: bool = False) -> None:
+        """Note the fields of a message that no attribute is declared for."""
+        if isinstance(renamed, RenamedLine) and renamed.came:
+            self._admission.recent.note(renamed.came, renamed.taken, self._schema, sampled)
+
+    def _follow_schema(self) -> None:
+        """Read lines from now on with the attributes that are declared."""
+        schema = self._admission.vocabulary.attributes
+        if schema is not self._schema:
+            self._schema = schema
+            self._reader = LineReader(self._mapping, schema, self._admission.space)
+            self._mapping.declare(schema)
+            self._open.messages.declare(schema)
 
     def close_batch(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""
