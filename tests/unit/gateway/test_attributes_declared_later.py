@@ -91,6 +91,27 @@ def test_attributes_declared_by_conditions_are_exact_through_kills_and_with_othe
     assert digest_of_run(out, out / "again") == digest
 
 
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_attributes_declared_later_are_the_same_on_ray_with_other_bolts(tmp_path):
+    rng, out = np.random.default_rng(5), tmp_path / "out"
+    out.mkdir()
+    stream = Stream(empty_start(out), out, world="-20,-20,20,20", window="count:40")
+    for turn in range(120):
+        if turn in (20, 40, 60, 80):
+            for number in range(turn // 10, turn // 10 + 3):
+                stream.take({"subscribe": query_of(rng, number, turn // 20)})
+        stream.take(row_of(rng, turn))
+        if turn % 15 == 0:
+            stream.pipe.close_batch()
+    stream.pipe.close_batch()
+    assert not stream.refused and len(stream.gate.vocabulary.attributes) > 1
+    digest = stream.finish(stream.match())
+    assert len(stream.told) > 50
+    again = {"executor": "ray", "query_bolts": 3, "tuple_bolts": 2, "world": "-20,-20,20,20"}
+    assert digest_of_run(out, out / "again", **again) == digest
+
+
 def lines(*rows: dict) -> list[Message]:
     return [Message(json.dumps(row).encode()) for row in rows]
 
