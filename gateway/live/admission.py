@@ -57,6 +57,8 @@ class _RefusedSubscription(InputError):
 
 #: Bytes of a row that is at fault as a whole that its refusal has.
 _QUOTED = 40
+#: Attributes that a refusal names.
+_NAMED = 20
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -225,11 +227,11 @@ class Admission:
                 continue
             found = self.recent.attribute(name) if isinstance(name, str) else None
             if found is None:
-                near = meant(name, [*(one.name for one in schema.attributes), *self.recent.names])
+                names = [one.name for one in schema.attributes]
+                there, near = ", ".join(names[:_NAMED]) or "none", meant(name, [*names, *self.recent.names])
                 how = "PUT /v1/stream/attributes/NAME, --attribute NAME:TYPE, or attributes= of an engine"
-                return Refusal(
-                    "unknown_attribute", f"{shown(name)}; {near}no recent message has it: declare it ({how})"
-                )
+                what = f"{shown(name)}; {near}there are {there}, and no recent message has it: declare it ({how})"
+                return Refusal("unknown_attribute", what)
             new.append(str(found))
         refusal = self.declare(new)
         return refusal or self.check([row])[0]
