@@ -271,7 +271,8 @@ def _category(value: Any) -> str:
 
 def _categories(value: Any) -> tuple[str, ...] | None:
     given = value if isinstance(value, list | tuple) else [value]
-    found = dict.fromkeys(_category(one) for one in given if one is not None and one != "")
+    there = (one for one in given if one is not None and not (isinstance(one, str) and not one.strip()))
+    found = dict.fromkeys(map(_category, there))
     if len(found) > MEMBERS:
         raise ValueError(f"a list of more than {MEMBERS} categories")
     return tuple(found) or None

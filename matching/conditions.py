@@ -106,7 +106,7 @@ def contradiction(where: Any, schema: AttributeSchema) -> Refusal | None:
         first, last = interval_of(one) if one.operator == WITHIN else (0, 0)
         if first > last:
             name = schema.attributes[one.attribute].name
-            bounds = ", ".join(f"{bound} {shown(where[name][bound])}" for bound, _ in one.bounds)
+            bounds = ", ".join(f"{bound} {shown(value)}" for bound, value in where[name].items() if bound in _BOUNDS)
             return Refusal("impossible_where", f"{name}: {bounds}", Fault(f"where.{name}", bounds))
     return None
 
