@@ -25,6 +25,7 @@ from gateway.runs.reader import Subscriber, subscriber
 from gateway.shell.suggesting import refuse_unknown
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError, InputError
+from matching.fields import MESSAGE_ROLES
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -110,10 +111,14 @@ class Engine:
         left out and counted, and subscriptions that have some are refused (`too_many_terms`); 0: none is admitted.
     attributes : iterable of str
         What messages have beside text and place, as `NAME:TYPE` or `NAME=PATH:TYPE` with the type number, category or
-        time, for `where` of subscriptions; of a vocabulary's folder they are its own.
+        time, for `where` of subscriptions; of a vocabulary's folder they are its own. More are declared by the first
+        condition that names a field of messages before it.
     strict_attributes : bool
         Reject a message with a value that does not fit its attribute (`bad_attribute`); by default the value is
         missing.
+    numbers : str
+        Form of numbers that are text: `plain` (1200.5), `point` (1,200.50) or `comma` (1.200,50), the latter two with a
+        unit before or behind.
     stemming : str
         Language of stemming, such as `english`; none by default. Of a vocabulary's folder it is its own.
     engines, window_indexes : mapping of kind to name, optional
@@ -159,6 +164,7 @@ class Engine:
         most_terms: int = MOST_TERMS,
         attributes: Iterable[str] = (),
         strict_attributes: bool = False,
+        numbers: str = "plain",
         stemming: str = "",
         clock: Callable[[], float] = time.time,
         kinds: Kinds = KINDS,
@@ -180,6 +186,7 @@ class Engine:
             counts = map(empty_words.count_terms, vocabulary)
             schema = AttributeSchema.parse(attributes)
             self.vocabulary = Vocabulary.of_counts(counts, stemming, most_terms=most_terms, attributes=schema)
+        self.vocabulary.attributes = self.vocabulary.attributes.reading(numbers)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
         self.kinds = kinds
@@ -291,7 +298,11 @@ class Engine:
     def _judged(self, row: Any) -> ParsedMessage | str:
         """The parsed message of a row, or the reason code of its refusal, which is counted."""
         try:
-            return self._admission.message(_plain_row(row))
+            plain = _plain_row(row)
+            found = self._admission.message(plain)
+            if isinstance(found, ParsedMessage):
+                self._admission.recent.note(plain, MESSAGE_ROLES, self.vocabulary.attributes)
+            return found
         except InputError as error:  # it is too deep
             self.rejected[error.reason_code] += 1
             return error.reason_code

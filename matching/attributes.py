@@ -9,8 +9,10 @@ table of categories would have to be the same on all tasks, at every batch and a
 import hashlib
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +22,12 @@ from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, Fault, encodes, ev
 from matching.model import Float64, Int64
 
 #: Types of attributes, in the order of their codes.
-TYPES = ("number", "category", "time")
-NUMBER, CATEGORY, TIME = range(3)
+TYPES = ("number", "category", "time", "categories")
+NUMBER, CATEGORY, TIME, CATEGORIES = range(4)
+#: Most categories in a list; a message has so many keys of such an attribute, those of its categories first.
+MEMBERS = 16
+#: A checked value: of a list of categories the distinct ones, in their order; None if it is missing.
+AttributeValue = float | int | str | tuple[str, ...] | None
 #: Start of the name of an attribute's column in files of messages.
 ATTRIBUTE = "attribute_"
 #: Key of a missing value; no value has it.
@@ -33,6 +39,19 @@ RESERVED = frozenset((*MESSAGE_ROLES, "seq", "message_id", "event_time", "terms"
 _NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _TURNED = np.int64(2**63 - 1)
+#: Forms in which the text of a number may be written: `plain` decimals; with marks between thousands, a `point` or a
+#: `comma` before the decimals, and a unit or currency before or behind it: "1.200,00 EUR" is of the form `comma`.
+NUMBER_FORMS = ("plain", "point", "comma")
+_UNIT = r"(?:[^\d\s.,+-]{1,8}\.?)?"
+_BLANKS = " \u00a0\u2009\u202f"
+_MARKS = {"point": (",", "."), "comma": (".", ",")}
+_WRITTEN = {
+    form: re.compile(
+        rf"{_UNIT}[{_BLANKS}]*([+-]?(?:[0-9]{{1,3}}(?:[{_BLANKS}'’{thousands}][0-9]{{3}})+|[0-9]+))"
+        rf"(?:[{decimals}]([0-9]+|-{{1,2}}|–))?[{_BLANKS}]*{_UNIT}"
+    )
+    for form, (thousands, decimals) in _MARKS.items()
+}
 
 
 class DeclaredAttribute(NamedTuple):
@@ -68,6 +87,11 @@ class DeclaredAttribute(NamedTuple):
             raise ConfigError(f"attribute {text!r}: name the column after the equals sign")
         return cls(name, path or name, TYPES.index(type_name))
 
+    @property
+    def width(self) -> int:
+        """How many keys a message has of it."""
+        return MEMBERS if self.type == CATEGORIES else 1
+
     def __str__(self) -> str:
         return f"{self.name}{'' if self.path == self.name else f'={self.path}'}:{TYPES[self.type]}"
 
@@ -75,14 +99,28 @@ class DeclaredAttribute(NamedTuple):
 class AttributeSchema:
     """The attributes of a stream in the order of their declaration, which is that of their columns.
 
+    Parameters
+    ----------
+    attributes : iterable of Attribute
+    numbers : str
+        Form of the text of numbers, one of `NUMBER_FORMS`.
+    begun : int, optional
+        How many of them the stream began with; by default all. Those that are declared later are no part of the content
+        of a message: the same row has the same content before and after.
+
     Raises
     ------
     ConfigError
-        For a name that is there twice, or more than `MAX_ATTRIBUTES`.
+        For a name that is there twice, more than `MAX_ATTRIBUTES`, or an unknown form.
     """
 
-    def __init__(self, attributes: Iterable[DeclaredAttribute] = ()):
+    def __init__(self, attributes: Iterable[DeclaredAttribute] = (), numbers: str = "plain", begun: int | None = None):
         self.attributes = tuple(attributes)
+        self.numbers = numbers
+        if numbers not in NUMBER_FORMS:
+            raise ConfigError(f"numbers {numbers!r}: choose one of {', '.join(NUMBER_FORMS)}")
+        self.begun = len(self.attributes) if begun is None else begun
+        self._columns = [0, *accumulate(one.width for one in self.attributes)]
         self._numbers: dict[str, int] = {}
         for number, attribute in enumerate(self.attributes):
             if attribute.name in self._numbers:
@@ -92,9 +130,24 @@ class AttributeSchema:
             raise ConfigError(f"{len(self.attributes)} attributes: there can be {MAX_ATTRIBUTES} at most")
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> "AttributeSchema":
-        """The schema of options, each as `DeclaredAttribute.parse` reads it."""
-        return cls(DeclaredAttribute.parse(text) for text in texts)
+    def parse(cls, texts: Iterable[str], numbers: str = "plain") -> "AttributeSchema":
+        """The schema of options, each as `Attribute.parse` reads it."""
+        return cls((DeclaredAttribute.parse(text) for text in texts), numbers)
+
+    def plus(self, texts: Sequence[str]) -> "AttributeSchema":
+        """This schema with attributes that are declared now, each as `Attribute.parse` reads it."""
+        if not texts:
+            return self
+        return AttributeSchema((*self.attributes, *map(DeclaredAttribute.parse, texts)), self.numbers, self.begun)
+
+    def reading(self, numbers: str) -> "AttributeSchema":
+        """This schema with another form of numbers."""
+        return self if numbers == self.numbers else AttributeSchema(self.attributes, numbers, self.begun)
+
+    @property
+    def at_start(self) -> "AttributeSchema":
+        """The attributes that the stream began with."""
+        return AttributeSchema(self.attributes[: self.begun], self.numbers)
 
     def __len__(self) -> int:
         return len(self.attributes)
@@ -102,6 +155,14 @@ class AttributeSchema:
     def number_of(self, name: str) -> int | None:
         """The number of an attribute, None if there is none of this name."""
         return self._numbers.get(name)
+
+    def column_of(self, number: int) -> int:
+        """The first column of an attribute among the keys of messages."""
+        return self._columns[number]
+
+    def number_at(self, column: int) -> int:
+        """The number of the attribute that has this column."""
+        return bisect_right(self._columns, column) - 1
 
 
 NO_ATTRIBUTES = AttributeSchema()
@@ -121,20 +182,17 @@ class Misfit(NamedTuple):
 
 
 class ReadValues(NamedTuple):
-    """Checked values in the order of the schema, None where one is missing or does not fit, and those that do not."""
+    """Checked values of a row.
 
-    values: tuple[float | int | str | None, ...]
-    misfits: tuple[Misfit, ...] = ()
+    values : tuple       in the order of the schema, None where one is missing or does not fit
+    misfits : tuple      values that do not fit
+    content : tuple      what counts for the content of the row: values of attributes that the stream began with; one
+                         that does not fit is there as text in an object
+    """
 
-    @property
-    def as_sent(self) -> tuple[Any, ...]:
-        """The values, and those that do not fit as text in a list: what counts for the content of a row."""
-        if not self.misfits:
-            return self.values
-        found: list[Any] = list(self.values)
-        for one in self.misfits:
-            found[one.number] = [str(one.fault.value)]
-        return tuple(found)
+    values: tuple[AttributeValue, ...]
+    misfits: tuple[Misfit, ...]
+    content: tuple[Any, ...]
 
 
 def read_values(schema: AttributeSchema, given: Sequence[Any]) -> ReadValues:
@@ -142,11 +200,14 @@ def read_values(schema: AttributeSchema, given: Sequence[Any]) -> ReadValues:
     values, misfits = list[Any](), list[Misfit]()
     for number, (one, value) in enumerate(zip(schema.attributes, given, strict=True)):
         try:
-            values.append(attribute_value(one.type, value))
+            values.append(attribute_value(one.type, value, schema.numbers))
         except ValueError as error:
             values.append(None)
             misfits.append(Misfit(number, Fault(one.path, value), f"no {TYPES[one.type]}: {error}"))
-    return ReadValues(tuple(values), tuple(misfits))
+    content = values[: schema.begun]
+    for one in misfits:
+        content[one.number : one.number + 1] = [{"": str(one.fault.value)}] if one.number < schema.begun else []
+    return ReadValues(tuple(values), tuple(misfits), tuple(content))
 
 
 def read_attributes(row: Mapping[str, Any], schema: AttributeSchema) -> ReadValues:
@@ -154,11 +215,11 @@ def read_attributes(row: Mapping[str, Any], schema: AttributeSchema) -> ReadValu
     return read_values(schema, [value_at(row, one.path) for one in schema.attributes])
 
 
-def attribute_value(type_code: int, value: Any) -> float | int | str | None:
-    """A value as its type: float, str, or microseconds since 1970; None if it is missing (None or blank).
+def attribute_value(type_code: int, value: Any, numbers: str = "plain") -> AttributeValue:
+    """A value as its type: float, str, microseconds since 1970, or distinct texts; None if it is missing (None, blank).
 
-    Text of a plain decimal number is a number, since CSV has nothing else; whole numbers and truth values are
-    categories too; times are those of `matching.fields.event_time_us`.
+    `numbers` is the form of the text of a number (`NUMBER_FORMS`); text is read at all since CSV has nothing else.
+    Whole numbers and truth values are categories too; times are those of `matching.fields.event_time_us`.
 
     Raises
     ------
@@ -169,12 +230,20 @@ def attribute_value(type_code: int, value: Any) -> float | int | str | None:
         return None
     if type_code == TIME:
         return event_time_us(value)
-    return _number(value) if type_code == NUMBER else _category(value)
+    if type_code == CATEGORIES:
+        return _categories(value)
+    return _number(value, numbers) if type_code == NUMBER else _category(value)
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, form: str) -> float:
     if isinstance(value, str):
         value = value.strip()
+        if form != "plain":
+            found = _WRITTEN[form].fullmatch(value)
+            if found is None:
+                raise ValueError(f"text that is no number of the form {form}")
+            whole, decimals = re.sub(r"[^0-9+-]", "", found[1]), found[2] or ""
+            value = f"{whole}.{decimals}" if decimals.isdigit() else whole
         if not _DECIMAL.fullmatch(value):
             raise ValueError("text that is no plain decimal number")
     elif isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -200,6 +269,15 @@ def _category(value: Any) -> str:
     return value
 
 
+def _categories(value: Any) -> tuple[str, ...] | None:
+    given = value if isinstance(value, list | tuple) else [value]
+    there = (one for one in given if one is not None and not (isinstance(one, str) and not one.strip()))
+    found = dict.fromkeys(map(_category, there))
+    if len(found) > MEMBERS:
+        raise ValueError(f"a list of more than {MEMBERS} categories")
+    return tuple(found) or None
+
+
 def category_key(text: str) -> int:
     """The key of a category, never `MISSING_KEY`."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -220,6 +298,16 @@ def number_keys(numbers: Float64) -> Int64:
     bits = (np.asarray(numbers, np.float64) + 0.0).view(np.int64)
     keys = np.where(bits < 0, bits ^ _TURNED, bits)
     return np.where(np.isnan(numbers), np.int64(MISSING_KEY), keys)
+
+
+def list_keys(lists: Sequence[Sequence[str] | None]) -> Int64:
+    """Keys of lists of categories, int64[n, MEMBERS]: of each list its distinct keys, ascending, then missing ones."""
+    found = np.full((len(lists), MEMBERS), MISSING_KEY)
+    known: dict[str, int] = {}
+    for row, members in enumerate(lists):
+        keys = {known.get(one) or known.setdefault(one, category_key(one)) for one in members or ()}
+        found[row, : len(keys)] = sorted(keys)
+    return found
 
 
 def key_of(value: float | int | str | None) -> int:

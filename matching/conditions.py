@@ -3,12 +3,14 @@
 The oracle is `matching.naive_conditions`.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from matching.attributes import (
+    CATEGORIES,
     CATEGORY,
     MISSING_KEY,
     TYPES,
@@ -17,19 +19,24 @@ from matching.attributes import (
     attribute_value,
     key_of,
 )
-from matching.fields import Refusal, shown
+from matching.fields import Fault, Refusal, shown
 
 #: Operators of a `Condition`.
 WITHIN, ANY_OF, NONE_OF, PRESENT, ABSENT = range(5)
+#: Operators of lists of categories: a message has any of some categories, all of them, or none.
+HAS_ANY, HAS_ALL, HAS_NONE = range(32, 35)
 #: Most conditions of a subscription, and values of one.
 MAX_CONDITIONS = 64
 MAX_VALUES = 1024
+#: How alike two names are (`difflib`) if one may be a slip for the other.
+_NEARLY = 0.6
 #: Attributes that a refusal names.
 _NAMED = 20
 
 _FIRST_KEY, _LAST_KEY = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
 _BOUNDS = ("lt", "lte", "gt", "gte")
 _OPERATORS = frozenset((*_BOUNDS, "not", "exists"))
+_OF_LISTS = {"any": HAS_ANY, "all": HAS_ALL, "none": HAS_NONE, "not": HAS_NONE}
 
 Value = float | int | str
 
@@ -38,13 +45,15 @@ class Condition(NamedTuple):
     """One checked condition.
 
     `attribute` is its number in the schema. `WITHIN` has `bounds`, pairs of an operator's name and a value; `ANY_OF`
-    and `NONE_OF` have `values`.
+    and `NONE_OF` have `values`, and so have the operators of lists. `column` is the first of the attribute's columns
+    among the keys of messages, by default its number.
     """
 
     attribute: int
     operator: int
     bounds: tuple[tuple[str, Value], ...] = ()
     values: tuple[Value, ...] = ()
+    column: int | None = None
 
 
 def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | Refusal:
@@ -54,7 +63,8 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
     ----------
     where : object
         Attribute -> a scalar (equal), a list of scalars (any of them), or an object of `lt`, `lte`, `gt`, `gte`, `not`
-        (a scalar or a list) and `exists`; None for no conditions. Values as `matching.attributes.attribute_value`
+        (a scalar or a list) and `exists`, of lists of categories of `any`, `all`, `none`, `not` (a scalar or a list)
+        and `exists`; None for no conditions. Values as `matching.attributes.attribute_value`
         reads them.
     schema : AttributeSchema
 
@@ -73,29 +83,59 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
         attribute = schema.number_of(name) if isinstance(name, str) else None
         if attribute is None:
             there = ", ".join(one.name for one in schema.attributes[:_NAMED]) or "none"
-            return Refusal("unknown_attribute", f"{shown(name)}; there are {there}")
+            near = meant(name, [one.name for one in schema.attributes])
+            return Refusal("unknown_attribute", f"{shown(name)}; {near}there are {there}")
         found = _conditions_of(attribute, schema.attributes[attribute], wanted)
         if isinstance(found, Refusal):
             return found
         if any(len(one.values) > MAX_VALUES for one in found):
             return Refusal("too_many_conditions", f"{name} has a list of more than {MAX_VALUES:,}")
-        conditions += found
+        conditions += [one._replace(column=schema.column_of(attribute)) for one in found]
     if len(conditions) > MAX_CONDITIONS:
         return Refusal("too_many_conditions", f"there are {len(conditions):,} conditions")
     return tuple(conditions)
 
 
+def contradiction(where: Any, schema: AttributeSchema) -> Refusal | None:
+    """Why conditions that `parse_where` accepts can never hold: the bounds of one leave no value.
+
+    Asked of subscriptions that come, and not of those in a log, which earlier releases took.
+    """
+    conditions = parse_where(where, schema)
+    for one in () if isinstance(conditions, Refusal) else conditions:
+        first, last = interval_of(one) if one.operator == WITHIN else (0, 0)
+        if first > last:
+            name = schema.attributes[one.attribute].name
+            bounds = ", ".join(f"{bound} {shown(value)}" for bound, value in where[name].items() if bound in _BOUNDS)
+            return Refusal("impossible_where", f"{name}: {bounds}", Fault(f"where.{name}", bounds))
+    return None
+
+
+def meant(name: Any, names: Sequence[str]) -> str:
+    """The question whether a nearly equal name was meant; "" if there is none."""
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=_NEARLY)
+    return f"did you mean {near[0]}? " if near else ""
+
+
 def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> list[Condition] | Refusal:
     """The conditions on one attribute, of this number."""
+    lists = declared.type == CATEGORIES
     if not isinstance(wanted, Mapping):
         values = _values(declared, "", wanted)
-        return values if isinstance(values, Refusal) else [Condition(attribute, ANY_OF, values=values)]
+        operator = HAS_ANY if lists else ANY_OF
+        return values if isinstance(values, Refusal) else [Condition(attribute, operator, values=values)]
     if not wanted:
         return Refusal("bad_where", f"{declared.name}: the object is empty")
     for name in wanted:
-        if name not in _OPERATORS:
+        if name not in ((*_OF_LISTS, "exists") if lists else _OPERATORS):
             return Refusal("bad_where", f"{declared.name}: {shown(name)} is no operator")
     conditions = []
+    for name in wanted if lists else ():
+        if name in _OF_LISTS:
+            values = _values(declared, name, wanted[name])
+            if isinstance(values, Refusal):
+                return values
+            conditions.append(Condition(attribute, _OF_LISTS[name], values=values))
     bounds = []
     for name in _BOUNDS:
         if name in wanted:
@@ -109,7 +149,7 @@ def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> 
             bounds.append((name, values[0]))
     if bounds:
         conditions.append(Condition(attribute, WITHIN, bounds=tuple(bounds)))
-    if "not" in wanted:
+    if "not" in wanted and not lists:
         values = _values(declared, "not", wanted["not"])
         if isinstance(values, Refusal):
             return values
@@ -128,12 +168,13 @@ def _values(declared: DeclaredAttribute, name: str, given: Any) -> tuple[Value, 
     Refused are no value, a null and one that does not fit.
     """
     place = f"{declared.name} {name}".rstrip()
-    values = []
+    values: list[Value] = []
+    type_code = CATEGORY if declared.type == CATEGORIES else declared.type
     for one in given if isinstance(given, list | tuple) else (given,):
         try:
-            value = attribute_value(declared.type, one)
+            value: Any = attribute_value(type_code, one)
         except ValueError:
-            return Refusal("bad_attribute", f"{place}: {shown(one)} is no {TYPES[declared.type]}")
+            return Refusal("bad_attribute", f"{place}: {shown(one)} is no {TYPES[type_code]}")
         if value is None:
             return Refusal("bad_where", f"{place}: {shown(one)} is no value")
         values.append(value)

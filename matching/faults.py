@@ -66,7 +66,7 @@ def message_fault(
         values = (Fault(one.path, value_at(row, one.path)) for one in schema.attributes)
         types = (one.type for one in schema.attributes)
         return next((value for kind, value in zip(types, values, strict=True) if not _fits(kind, value.value)), None)
-    if reason in ("text_too_long", "empty_text") or (reason == "wrong_type" and not _is_text(row.get("text"))):
+    if reason == "text_too_long" or (reason == "wrong_type" and not _is_text(row.get("text"))):
         return Fault("text", row.get("text"))
     if reason in ("bad_time", "missing_time"):
         return Fault("time", row.get("time"))

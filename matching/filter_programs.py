@@ -5,6 +5,8 @@ argument, number of its words) and its words. The argument is in parentheses; fl
 
 - `WITHIN` (attribute): first and last key. `ANY_OF`, `NONE_OF` (attribute): keys, ascending. `PRESENT`, `ABSENT`
   (attribute): no words.
+- `HAS_ANY`, `HAS_ALL`, `HAS_NONE` (first column of a list of categories, which has `MEMBERS`): keys, ascending. The
+  argument of all of these is a column of the messages' keys.
 - `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
 - `CIRCLE`: lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
 - `POLYGON` (number of rings): numbers of corners, of bands and of members; southern edge, bands per degree; offsets of
@@ -20,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.attributes import key_of
-from matching.conditions import ANY_OF, NONE_OF, WITHIN, Condition, interval_of
+from matching.conditions import ANY_OF, HAS_ANY, NONE_OF, WITHIN, Condition, interval_of
 from matching.model import NO_WORDS, Int64
 
 #: Operations beyond those of `matching.conditions`.
@@ -63,9 +65,9 @@ def compile_filter(
         values: Sequence[int] = ()
         if one.operator == WITHIN:
             values = interval_of(one)
-        elif one.operator in (ANY_OF, NONE_OF):
+        elif one.operator in (ANY_OF, NONE_OF) or one.operator >= HAS_ANY:
             values = sorted({key_of(value) for value in one.values})
-        made.append(Instruction(one.operator, one.attribute, values))
+        made.append(Instruction(one.operator, one.attribute if one.column is None else one.column, values))
     if without:
         made.append(Instruction(WITHOUT, 0, sorted(set(without))))
     if at_least is not None:

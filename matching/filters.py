@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
-from matching.attributes import MISSING_KEY
-from matching.conditions import ABSENT, NONE_OF, PRESENT, WITHIN
+from matching.attributes import MEMBERS, MISSING_KEY
+from matching.conditions import ABSENT, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
 from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
@@ -262,7 +262,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     filters : Filters
     slot : int                   any; one beyond `filters.span` has no filter
     lon, lat : float             of the message; the centre of a range message
-    keys, row : int64[n, attributes], int       keys[row] are those of the message; what it lacks is missing
+    keys, row : int64[n, columns], int          keys[row] are those of the message; what it lacks is missing
     terms, first, last : int32[nnz], int, int   terms[first:last] are those of the message, ascending
 
     Notes
@@ -295,6 +295,8 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
                 x, y, z = unit_vector(lon, lat)
             chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
             fits = chord <= numbers[centre + 3]
+        elif operation >= HAS_ANY:
+            fits = _list_fits(words, operation, begin, after, keys, row, argument)
         else:
             fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
         if not fits:
@@ -315,6 +317,20 @@ def _key_fits(words, operation, begin, after, key):
     if operation == WITHIN:
         return words[begin] <= key and key <= words[begin + 1]
     return operation == PRESENT or _has_key(words, begin, after, key)
+
+
+@njit_no_refcount
+def _list_fits(words, operation, begin, after, keys, row, first):
+    """Whether an instruction about a list of categories holds for a message; its keys begin at column `first`."""
+    found = 0
+    for column in range(first, min(first + MEMBERS, keys.shape[1])):
+        if keys[row, column] == MISSING_KEY:
+            break
+        if _has_key(words, begin, after, keys[row, column]):
+            found += 1
+    if operation == HAS_ALL:
+        return found == after - begin
+    return (found > 0) == (operation == HAS_ANY)
 
 
 @njit_no_refcount

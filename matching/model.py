@@ -416,16 +416,23 @@ def _join_filter_offsets(tables: Sequence[SubscriptionTable]) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
 
 
+def widened(keys: Int64, rows: int, width: int) -> Int64:
+    """Keys of so many messages with so many attributes, int64[rows, width]: those not in `keys` are missing, the least
+    int64. O(rows * width) where some are not."""
+    if keys.shape[1] == width:
+        return keys
+    found = np.full((rows, width), np.iinfo(np.int64).min)
+    if keys.shape[1]:
+        found[:, : keys.shape[1]] = keys
+    return found
+
+
 def _join_keys(parts: Sequence[Int64], lengths: Sequence[int]) -> Int64:
-    """Keys of all messages; those of a table without attributes are missing (the least int64)."""
+    """Keys of all messages; of attributes that a table has not they are missing."""
     width = max(part.shape[1] for part in parts)
     if not width:
         return parts[0]
-    missing = np.iinfo(np.int64).min
-    filled = [
-        part if part.shape[1] else np.full((rows, width), missing) for part, rows in zip(parts, lengths, strict=True)
-    ]
-    return np.concatenate(filled)
+    return np.concatenate([widened(part, rows, width) for part, rows in zip(parts, lengths, strict=True)])
 
 
 def _join_where_any(parts: Sequence[Float64], lengths: Sequence[int]) -> Float64:

@@ -1,7 +1,8 @@
 """The oracle of conditions: plain Python over dicts, one message and one subscription at a time.
 
 Shares no code with `matching.conditions`. Values of a message are a float, a text, microseconds since 1970, or absent;
-conditions have been accepted by `parse_where`, and are read here as they came.
+conditions have been accepted by `parse_where`, and are read here as they came. A list of categories is a collection of
+texts.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,10 +33,29 @@ def where_holds(where: Mapping[str, Any] | None, types: Mapping[str, str], value
     return True
 
 
+def values_as_of(values: Mapping[str, Any], declared_at: Mapping[str, int], seq: int) -> dict[str, Any]:
+    """The values of message `seq` that conditions see: those of attributes that were declared before it, or at it.
+
+    Parameters
+    ----------
+    values : mapping
+        Attribute -> value, as `where_holds` takes them.
+    declared_at : mapping
+        Attribute -> the first message that may have a value of it; absent: never declared.
+    seq : int
+    """
+    return {name: value for name, value in values.items() if name in declared_at and declared_at[name] <= seq}
+
+
 def _holds(operator: str, operand: Any, type_name: str, value: Any) -> bool:
     if operator == "exists":
         return operand == (value is not None)
     members = operand if isinstance(operand, list) else [operand]
+    if type_name == "categories":
+        wanted, there = {_category(member) for member in members}, set(value or ())
+        if operator == "all":
+            return wanted <= there
+        return bool(wanted & there) == (operator in ("in", "any"))
     read = [_READ[type_name](member) for member in members]
     if operator == "not":
         return value is None or value not in read

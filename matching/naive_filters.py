@@ -13,6 +13,8 @@ from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
+#: Operations of lists of categories, and how many keys a message has of such a list.
+_OF_LISTS, _MEMBERS = {32: "has any", 33: "has all", 34: "has none"}, 16
 
 
 class NaiveInstruction(NamedTuple):
@@ -32,7 +34,9 @@ def _cut(words: Sequence[int]) -> Iterator[NaiveInstruction]:
     at = 0
     while at < len(words):
         length, argument, operation = words[at] >> 32, words[at] // 256 % 2**24, words[at] % 256
-        yield NaiveInstruction(_NAMES[operation], argument, tuple(words[at + 1 : at + 1 + length]))
+        yield NaiveInstruction(
+            _OF_LISTS.get(operation) or _NAMES[operation], argument, tuple(words[at + 1 : at + 1 + length])
+        )
         at += 1 + length
 
 
@@ -55,6 +59,9 @@ def holds(one: NaiveInstruction, lon: float, lat: float, terms: Collection[int],
         return in_circle(unit_vector(lon, lat), unit_vector(centre_lon, centre_lat), radius_m)
     if name == "polygon":
         return in_polygon(rings_of(one), lon, lat)
+    if name.startswith("has"):
+        shared = set(words) & set(keys[argument : argument + _MEMBERS])
+        return len(shared) == len(words) if name == "has all" else bool(shared) == (name == "has any")
     key = keys[argument] if argument < len(keys) else _MISSING
     if name == "none of":
         return key == _MISSING or key not in words

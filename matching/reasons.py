@@ -48,7 +48,7 @@ REASONS = {
     "crosses_antimeridian": "west is greater than east, which {wraps} regions may have",
     "duplicate_id": "an earlier message has the same id and other content",
     "empty_line": "the line is empty",
-    "empty_text": "the text is missing or blank",
+    "impossible_where": "the bounds of a condition leave no value: no message could ever match",
     "invalid_polygon": "rings of the polygon cross each other or themselves, overlap, or enclose nothing",
     "line_too_long": f"the line is longer than {MAX_LINE_BYTES:,} bytes",
     "long_edge": "an edge of the polygon is longer than 180 degrees: to cross the antimeridian write longitudes beyond "

@@ -281,7 +281,7 @@ class Vocabulary:
     folds_accents : bool
         Whether the ETL folded accents.
     attributes : AttributeSchema
-        What else subscriptions can name: the attributes of the messages.
+        What else subscriptions can name: the attributes of the messages. More may be declared later.
     most_terms : int
         How many terms may be admitted later.
 
@@ -407,20 +407,26 @@ class Vocabulary:
         texts = [keywords] if isinstance(keywords, str) else keywords
         return list(dict.fromkeys(term for text in texts for term in self.count_terms(text)))
 
-    def admit(self, terms: Sequence[str], messages: int) -> None:
+    def admit(self, terms: Sequence[str], messages: int, attributes: Sequence[str] = ()) -> None:
         """Give terms the next ids below, with the idf of document frequency 0.5, for good. Amortised O(1) a term.
+
+        Attributes are declared, each as `matching.attributes.Attribute.parse` reads it.
 
         Parameters
         ----------
         terms : sequence of str
         messages : int
             N, at least 1 is taken: those of the collection and of the stream, before the batch that brings the terms.
+        attributes : sequence of str
 
         Raises
         ------
+        ConfigError
+            For an attribute that cannot be declared.
         CheckpointError
             If a term has an id already, or there are more than `most_terms`: the terms are another stream's.
         """
+        self.attributes = self.attributes.plus(attributes)
         self._append(terms)
         idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
         self.idf[self.first_id : self.first_id + len(terms)] = idf
@@ -436,7 +442,8 @@ class Vocabulary:
         return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
 
     def forget_admitted(self) -> None:
-        """Go back to the terms of the collection."""
+        """Go back to the terms of the collection, and the attributes that the stream began with."""
+        self.attributes = self.attributes.at_start
         for term in self.admitted:
             del self._ids[term]
         self.idf[self.first_id : self.most_terms] = 0.0

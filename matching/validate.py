@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from matching.attributes import Misfit, ReadValues
+from matching.attributes import AttributeValue, Misfit, ReadValues
 from matching.decoding import bare as bare
 from matching.decoding import decode
 from matching.decoding import decode_object as decode_object
@@ -127,7 +127,7 @@ class ParsedMessage(NamedTuple):
     object_id: str
     op: int
     ahead: bool = False
-    attributes: tuple[float | int | str | None, ...] = ()
+    attributes: tuple[AttributeValue, ...] = ()
     misfits: tuple[Misfit, ...] = ()
 
 
@@ -235,8 +235,8 @@ def message_row(
 
     Notes
     -----
-    A delete (`op` 1) may lack text and never has terms, but needs a point like every message. A range message may lack
-    its point: it gets the middle of its rectangle. Without an id the hash of the content is the id. About 8 us.
+    A message may lack text. A delete (`op` 1) has no terms, but needs a point like every message. A range message may
+    lack its point: it gets the middle of its rectangle. Without an id the hash of the content is the id. About 8 us.
     """
     known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
     op = _OPS.get(raw.op) if known else None
@@ -250,8 +250,6 @@ def message_row(
         return "wrong_type"
     if len(text) > MAX_TEXT_CHARACTERS:
         return "text_too_long"
-    if op == PUBLISH and not text.strip():
-        return "empty_text"
     box = _rectangle(raw)
     if isinstance(box, str):
         return box
@@ -313,7 +311,7 @@ def with_attributes(message: ParsedMessage, read: ReadValues) -> ParsedMessage:
 
     A value that does not fit counts as it came, so that two rows are the same only if they were sent the same.
     """
-    content = _with_attributes(message.content, read.as_sent)
+    content = _with_attributes(message.content, read.content) if read.content else message.content
     old = message.content.hex()
     if message.message_id == old:
         object_id = content.hex() if message.object_id == old else message.object_id

@@ -11,7 +11,7 @@ from spark_etl.options import FORMATS, STANDARD_INPUT, EtlOptions
 
 #: Fields of `EtlOptions` that a feed has: words are cut and weighted where the feed is read.
 CLEANING = (
-    *("strict_attributes", "encoding", "csv_delimiter", "time_format", "require_time", "world"),
+    *("strict_attributes", "numbers", "encoding", "csv_delimiter", "time_format", "require_time", "world"),
     *("text_column", "lat_column", "lon_column", "time_column", "id_column"),
     *("west_column", "south_column", "east_column", "north_column", "object_id_column", "op_column"),
     *("geometry", "attribute"),

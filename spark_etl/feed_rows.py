@@ -191,7 +191,9 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
     columns = options.columns()
 
     def is_there(role: str) -> bool:
-        return columns[role] in names or columns[role].partition(".")[0] in names
+        return (
+            (role == "text" and not columns[role]) or columns[role] in names or columns[role].partition(".")[0] in names
+        )
 
     placed = options.geometry or all(map(is_there, _SIDES))
     absent = [role for role in ("text", *(() if placed else ("lat", "lon"))) if not is_there(role)]
@@ -221,10 +223,19 @@ def message_line(row: CleanRow, schema: AttributeSchema) -> bytes:
     }
     for one, value in zip(schema.attributes, row.attributes, strict=True):
         if value is not None:
-            values[one.name] = moment_of(int(value)).isoformat() if one.type == TIME else value
+            values[one.name] = moment_of(value).isoformat() if one.type == TIME and isinstance(value, int) else value
     for misfit in row.misfits:
-        values[schema.attributes[misfit.number].name] = misfit.named["value"]
+        values[schema.attributes[misfit.number].name] = _as_json(misfit.fault.value)
     return json.dumps({name: value for name, value in values.items() if value is not None}).encode()
+
+
+def _as_json(value: Any) -> Any:
+    """A value as it came, as text if JSON has none like it."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
 
 
 def rows_of(names: Mapping[str, Any]) -> str:

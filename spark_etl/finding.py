@@ -99,7 +99,7 @@ def find_columns(sources: Sequence[InputFile], options: EtlOptions) -> tuple[Etl
 
 def _check_text(sources: Sequence[InputFile], options: EtlOptions) -> None:
     """Refuse a text column that the user named and none of the first objects has."""
-    name = options.text_column
+    name = options.text_column or None
     there: dict[str, None] = {}
     for source in sources[:MAX_FILES]:
         if name is None or source.file_format not in ("jsonl", "json"):

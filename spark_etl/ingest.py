@@ -269,7 +269,7 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
         there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
-        absent = {columns["text"]} - there
+        absent = {columns["text"]} - {"", *there}
         geometry = options.geometry or ""
         if geometry and geometry not in there and geometry.partition(".")[0] not in there:
             absent.add(geometry)

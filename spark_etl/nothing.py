@@ -8,7 +8,6 @@ from matching.reasons import REASONS
 _SHOWN_REASONS, _SHOWN_CHARACTERS = 4, 120
 #: Reason -> what to try.
 _REMEDIES = {
-    "empty_text": "name the column of the text with --column text=NAME",
     "missing_coordinate": "name the columns of the place with --column lat=NAME and lon=NAME",
     "coordinate_out_of_range": "see whether latitude and longitude are the right way round (--column lat=NAME)",
     "not_json": "say what the input is with --format",

@@ -39,9 +39,9 @@ class EtlOptions:
         "form of the input: auto (by the name, then the first bytes), jsonl, csv, parquet, or json (an array, a "
         "FeatureCollection); gzip, zstd are detected",
     ] = "auto"
-    text_column: Annotated[str | None, "column of the text; found by its name if not given, as are the next four"] = (
-        None
-    )
+    text_column: Annotated[
+        str | None, "column of the text; found by its name if not given, as are the next four; an empty name for none"
+    ] = None
     lat_column: Annotated[str | None, "column of the latitude; a.b.c is a path into objects, here and below"] = None
     lon_column: Annotated[str | None, "column of the longitude"] = None
     time_column: Annotated[str | None, "column of the event time; may be absent; an empty name for none"] = None
@@ -60,6 +60,11 @@ class EtlOptions:
         "attribute to keep as a typed column, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category or time. "
         "May be repeated; never inferred, but --dry-run suggests some",
     ] = ()
+    numbers: Annotated[
+        str,
+        "form of numbers that are text: plain (1200.5), point (1,200.50) or comma (1.200,50), these two also with a "
+        "unit before or behind, such as 284 EUR",
+    ] = "plain"
     strict_attributes: Annotated[
         bool, "reject messages with a value that does not fit its attribute; by default the value is missing"
     ] = False
@@ -100,7 +105,7 @@ class EtlOptions:
 
     def attributes(self) -> AttributeSchema:
         """The declared attributes; empty by default."""
-        return AttributeSchema.parse(self.attribute)
+        return AttributeSchema.parse(self.attribute, self.numbers)
 
     def space(self) -> Space | None:
         """The world box that points must lie in, None for any point."""
@@ -123,6 +128,7 @@ class EtlOptions:
             "rows_per_file": self.rows_per_file,
             **({"attribute": list(self.attribute)} if self.attribute else {}),
             **({"strict_attributes": True} if self.strict_attributes else {}),
+            **({"numbers": self.numbers} if self.numbers != "plain" else {}),
         }
 
     def check(self) -> None:
@@ -153,8 +159,6 @@ class EtlOptions:
             raise ConfigError(f"stop share {self.stop_share}: must be above 0 and at most 1 (1 removes no term)")
         if self.rows_per_file < 1:
             raise ConfigError(f"rows per file {self.rows_per_file}: must be at least 1")
-        if self.text_column == "":
-            raise ConfigError("text column: must have a name")
         term_form(self.stem_language, self.fold_accents)
         time_reader(self.time_format)
         self.space()

@@ -6,7 +6,7 @@ Needs no Spark.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from matching.attributes import Misfit, read_values
+from matching.attributes import AttributeValue, Misfit, read_values
 from matching.faults import message_fault
 from matching.fields import Fault
 from matching.text import count_terms, term_form
@@ -29,7 +29,7 @@ class CleanRow(NamedTuple):
     bad_time: bool
 
     @property
-    def attributes(self) -> tuple[float | int | str | None, ...]:
+    def attributes(self) -> tuple[AttributeValue, ...]:
         """The values of the attributes in the order of the schema."""
         return self.message.attributes
 

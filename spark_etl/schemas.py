@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE, CATEGORY, NUMBER, TIME, AttributeSchema
+from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, NUMBER, TIME, AttributeSchema
 
 #: `format_version` in the manifest of a folder, and that of one whose messages have attributes.
 FORMAT_VERSION, ATTRIBUTES_VERSION = 1, 2
@@ -26,7 +26,12 @@ MESSAGE_SCHEMA = pa.schema(
     ]
 )
 #: Type of the column of an attribute; times are microseconds since 1970.
-ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.string(), TIME: pa.int64()}
+ATTRIBUTE_TYPES = {
+    NUMBER: pa.float64(),
+    CATEGORY: pa.string(),
+    TIME: pa.int64(),
+    CATEGORIES: pa.list_(pa.string()),
+}
 
 
 def message_schema(schema: AttributeSchema) -> pa.Schema:

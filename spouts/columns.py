@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE, MISSING_KEY, category_key, number_keys
+from matching.attributes import ATTRIBUTE, MISSING_KEY, category_key, list_keys, number_keys
 from matching.errors import InputError
 from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, Int32, Int64, MessageBatch, Names
 from matching.reserved import with_reserved
@@ -33,7 +33,7 @@ OBJECT_COLUMNS = ("object_id", "op")
 #: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
-#: Of numbers, categories and times.
+#: Of numbers, categories and times; those of lists are checked apart, as their members have a name.
 _ATTRIBUTE_TYPES = (pa.float64(), pa.string(), pa.large_string(), pa.int64())
 #: Columns of message files, as readers of single columns get them.
 TYPES = {
@@ -124,7 +124,9 @@ class Columns:
             columns.append(AHEAD)
         self._attributes = [name for name in schema.names if name.startswith(ATTRIBUTE)]
         for name in self._attributes:
-            if schema.field(name).type not in _ATTRIBUTE_TYPES:
+            found = schema.field(name).type
+            of_list = pa.types.is_list(found) and pa.types.is_string(found.value_type)
+            if found not in _ATTRIBUTE_TYPES and not of_list:
                 raise damaged(self._path, f"column {name!r} is {schema.field(name).type}, which no attribute is")
         return columns + sides + self._attributes
 
@@ -175,7 +177,7 @@ class Columns:
         own = times if times is not None and self._own_times else NO_TIMES
         keys = NO_KEYS
         if self._attributes:
-            keys = np.stack([attribute_keys(columns[name]) for name in self._attributes], axis=1)
+            keys = np.concatenate([attribute_keys(columns[name]) for name in self._attributes], axis=1)
         messages = MessageBatch(
             seq, x, y, *box, life, offsets, terms, weights, counts, own, keys, self.space.vectors(lon, lat)
         )
@@ -319,11 +321,13 @@ def first_line(error: Exception) -> str:
 
 
 def attribute_keys(column: pa.Array) -> Int64:
-    """Keys of the values of an attribute: of numbers, categories (text) or times. O(n)."""
+    """Keys of the values of an attribute: numbers, categories (text), times or lists; int64[n, width]. O(n)."""
+    if pa.types.is_list(column.type):
+        return list_keys(column.to_pylist())
     if pa.types.is_float64(column.type):
-        return number_keys(column.to_numpy(zero_copy_only=False))
+        return number_keys(column.to_numpy(zero_copy_only=False))[:, None]
     if pa.types.is_int64(column.type):
-        return column.fill_null(MISSING_KEY).to_numpy()
+        return column.fill_null(MISSING_KEY).to_numpy()[:, None]
     coded = column.dictionary_encode()
     keys = np.array([category_key(text) for text in coded.dictionary.to_pylist()] + [MISSING_KEY], np.int64)
-    return keys[coded.indices.fill_null(-1).to_numpy()]
+    return keys[coded.indices.fill_null(-1).to_numpy()][:, None]

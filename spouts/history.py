@@ -18,7 +18,7 @@ import numpy as np
 from matching.decoding import decode_object
 from matching.errors import CheckpointError
 from matching.model import Int64
-from spouts.log import Admitted, LogReader, Record
+from spouts.log import NONE_ADMITTED, Admitted, LogReader, Record
 from topology.core.places import is_remote
 
 #: Where the log is in the folder.
@@ -53,7 +53,7 @@ class History:
     most_terms : int
         How many terms it may admit.
     admitted : list of Admitted
-        Terms admitted so far, batch by batch.
+        Terms admitted and attributes declared so far, record by record.
     ends : int64[batches]
         The last seq of each batch.
     sizes : list of int
@@ -92,6 +92,8 @@ class History:
                 if record.last_seq not in (-1, self.messages + record.messages - 1):
                     what = f"is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
                     raise CheckpointError(f"{self.log}: {what}")
+                if record.admitted != NONE_ADMITTED:
+                    self.admitted.append(record.admitted)
                 if record.last_seq >= 0:
                     if group_bytes >= _BYTES or self.sizes[-1] >= _MESSAGES:
                         self.sizes.append(0)
@@ -103,8 +105,6 @@ class History:
                     self.marks += record.mark
                     ends.append(record.last_seq)
                     self._tail = reader.offset
-                    if record.admitted.terms:
-                        self.admitted.append(record.admitted)
                 offset = reader.offset
         if through is not None and offset != through:
             what = f"has {offset:,} bytes of whole records, and run.json says {through:,}; restore the folder"

@@ -3,9 +3,10 @@
 A record is a head (one line of JSON), changes of subscriptions (a line of JSON each), and messages with their terms in
 columns (`spouts.messages`), whose types and lengths the head has. `last_seq` in the head is that of the batch that the
 record closes, or -1 if it closes none: changes alone, which belong to the next batch. So seqs, boundaries, terms and
-which messages are dated too far ahead are decided once, and every reader agrees; no text is cut into words again. The
-head has the number of bytes that follow, and a checksum of them, of itself, and of the checksum of the record before:
-so a record that is torn, changed, or behind another one than it was written behind counts as absent. The head of a
+which messages are dated too far ahead are decided once, and every reader agrees; no text is cut into words again.
+The head has the number of bytes that follow, and a checksum of them, of itself, and of the checksum of the record
+before: so a record that is torn, changed, or behind another one than it was written behind counts as absent. It has the
+attributes that are declared with the record, for its changes and messages and all that follow. The head of a
 batch has the terms that are admitted with it, in order, so that every reader gives them the same ids and weights. A
 clock mark (`gateway.live.stream_clock`) is a record without columns, and a message. With a time window each record has
 the stream time after it. If messages came from a message broker (`gateway.sources`), the head has how far it was read;
@@ -29,14 +30,17 @@ from spouts.messages import MessageBlock, block_of, columns_of
 
 
 class Admitted(NamedTuple):
-    """Terms that are admitted with a batch.
+    """Terms that are admitted with a batch, and attributes that are declared with a record.
 
-    terms : tuple of str    in order of admission
-    messages : int          those of the vocabulary and of the stream, before the batch: the terms are weighed by it
+    terms : tuple of str        in order of admission
+    messages : int              those of the vocabulary and of the stream, before the batch: the terms are weighed by it
+    attributes : tuple of str   as `matching.attributes.Attribute.parse` reads them; the changes of the record may name
+                                them, its messages have them, and earlier messages have no value of them
     """
 
     terms: tuple[str, ...] = ()
     messages: int = 0
+    attributes: tuple[str, ...] = ()
 
 
 class Origin(NamedTuple):
@@ -56,7 +60,7 @@ class Origin(NamedTuple):
 
 #: How far a source was read: partition -> offset and token of the last line, by the source's name.
 Positions = dict[str, dict[str, tuple[int, str]]]
-#: Of a record without new terms.
+#: Of a record without new terms and attributes.
 NONE_ADMITTED = Admitted()
 
 
@@ -116,6 +120,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     messages: int = 0
     positions: Positions = {}
     columns: dict[str, tuple[str, int]] = {}  # type and length of each, in the order of their bytes
+    attributes: tuple[str, ...] = ()
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -144,6 +149,7 @@ def encode_record(record: Record, before: str = "") -> bytes:
         record.admitted.messages,
         record.positions,
         {name: (column.dtype.str, column.shape[0]) for name, column in columns.items()},
+        record.admitted.attributes,
     )
     head.xxh3 = _checksum(head, data)
     return msgspec.json.encode(head) + b"\n" + data
@@ -277,7 +283,7 @@ class LogReader:
 
 def _record(head: _Head, data: bytes | None = None) -> Record:
     """A record; without what follows its head, it has neither changes nor messages, but their numbers and places."""
-    admitted, checksum = Admitted(head.terms, head.messages), head.xxh3
+    admitted, checksum = Admitted(head.terms, head.messages, head.attributes), head.xxh3
     record = Record(head.last_seq, head.line, head.count, time_us=head.time_us, mark=head.mark, admitted=admitted)
     record = record._replace(positions=head.positions, checksum=checksum, changes=head.changes)
     if data is None:

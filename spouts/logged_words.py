@@ -1,4 +1,4 @@
-"""The vocabulary of a live stream as of a place in its log: the start's terms, and those admitted up to there.
+"""The vocabulary of a live stream as of a place in its log: the start's terms and attributes, and those after it.
 
 The gate admits terms (`gateway.live.new_terms`) and the log has them with their batch, so that each reader of the log
 that follows it with a `LoggedWords` has the same ids and weights.
@@ -8,7 +8,7 @@ import os
 from contextlib import closing
 
 from matching.text import Vocabulary
-from spouts.log import LogReader, Record
+from spouts.log import NONE_ADMITTED, LogReader, Record
 from spouts.subscriptions import load_vocabulary
 
 
@@ -34,8 +34,11 @@ class LoggedWords:
         self._offset = 0
 
     def take(self, record: Record, offset: int) -> None:
-        """Admit the terms of a record that was read; the next one begins at `offset`. Raises CheckpointError."""
-        if record.admitted.terms:
+        """Admit the terms and declare the attributes of a record that was read; the next one begins at `offset`.
+
+        Raises CheckpointError.
+        """
+        if record.admitted != NONE_ADMITTED:
             self.vocabulary.admit(*record.admitted)
         self._offset = offset
 

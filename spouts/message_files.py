@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.attributes import ATTRIBUTE, CATEGORY, MISSING_KEY, NUMBER, TIME
+from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TIME
 from matching.model import Names
 from matching.text import Vocabulary
 from matching.validate import DELETE
@@ -24,13 +24,18 @@ from spouts.columns import AHEAD, SIDES, TYPES, damaged, first_line
 from spouts.history import LOG, History, history_of
 from spouts.log import Record
 from spouts.manifest import world_of
-from spouts.messages import AttributeColumn, MessageBlock
+from spouts.messages import AttributeColumn, CategoryLists, MessageBlock
 from spouts.parsed import block_of, objects_of
 from spouts.subscriptions import logged_vocabulary
 from topology.core.places import arrow_file, place
 
 _LISTS = {"terms": pa.int32(), "counts": pa.int32(), "weights": pa.float32()}
-_ATTRIBUTE_TYPES = {NUMBER: pa.float64(), CATEGORY: pa.large_string(), TIME: pa.int64()}
+_ATTRIBUTE_TYPES = {
+    NUMBER: pa.float64(),
+    CATEGORY: pa.large_string(),
+    TIME: pa.int64(),
+    CATEGORIES: pa.list_(pa.string()),
+}
 
 
 class MessageFile(Protocol):
@@ -200,6 +205,8 @@ def _mask(found: np.ndarray | None, block: MessageBlock) -> np.ndarray:
 
 def _values(column: AttributeColumn) -> pa.Array:
     """Values of an attribute, null where one is missing."""
+    if isinstance(column, CategoryLists):
+        return pa.array([members or None for members in column.lists()], _ATTRIBUTE_TYPES[CATEGORIES])
     if isinstance(column, Names):
         return _texts(column, np.diff(column.offsets) == 0)
     return pa.array(column, mask=column == MISSING_KEY if column.dtype == np.int64 else np.isnan(column))

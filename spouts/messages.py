@@ -5,20 +5,44 @@ rectangle, an object, a deletion) is a column only where one has it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.attributes import CATEGORY, MISSING_KEY, NUMBER, AttributeSchema, category_key, number_keys
+from matching.attributes import (
+    CATEGORIES,
+    CATEGORY,
+    MISSING_KEY,
+    NUMBER,
+    AttributeSchema,
+    AttributeValue,
+    category_key,
+    list_keys,
+    number_keys,
+)
 from matching.model import Float64, Int64, Names
 from matching.validate import DELETE, PUBLISH, ParsedMessage
 from matching.window import NO_FLOOR
 from matching.words.message_words import MessageTerms
 
-#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), or categories ("").
-AttributeColumn = np.ndarray | Names
+
+class CategoryLists(NamedTuple):
+    """A column of lists of categories: of each message the categories, with a NUL between two; "" for none."""
+
+    joined: Names
+
+    def lists(self) -> list[list[str]]:
+        """The categories of each message."""
+        return [text.split("\0") if text else [] for text in self.joined.strings()]
 
 
+#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), categories (""), or lists.
+AttributeColumn = np.ndarray | Names | CategoryLists
+
+
+#: End of the name of a column of lists in the log.
+_LISTS = "_lists"
 _Sides = tuple[float | None, float | None, float | None, float | None]
 _NO_SIDES: _Sides = (None, None, None, None)
 
@@ -63,7 +87,10 @@ class MessageBlock(NamedTuple):
     def message(self, row: int) -> ParsedMessage:
         """One message, without the hash of its content."""
 
-        def value_of(column: AttributeColumn) -> float | int | str | None:
+        def value_of(column: AttributeColumn) -> AttributeValue:
+            if isinstance(column, CategoryLists):
+                text = column.joined.string(row)
+                return tuple(text.split("\0")) if text else None
             if isinstance(column, Names):
                 return column.string(row) or None
             value = column[row].item()
@@ -106,6 +133,7 @@ class MessageBlock(NamedTuple):
     def size_bytes(self) -> int:
         """Of the arrays."""
         strings = [self.ids, self.texts, *(column for column in self.attributes if isinstance(column, Names))]
+        strings += [column.joined for column in self.attributes if isinstance(column, CategoryLists)]
         strings += [] if self.objects is None else [self.objects]
         plain = [self.lon, self.lat, self.time_us, self.sides, self.deleted, self.ahead, self.made, *self.attributes]
         arrays = [one for one in plain if isinstance(one, np.ndarray)]
@@ -133,13 +161,20 @@ class OpenBlock:
         self.lon: list[float] = []
         self.lat: list[float] = []
         self.time_us: list[int] = []
-        self.attributes: list[list[Any]] = [[] for _ in range(len(schema))]
-        self._types = [one.type for one in schema.attributes]
+        self.attributes: list[list[Any]] = []
+        self._types: list[int] = []
         self._sides: dict[int, _Sides] = {}
         self._objects: dict[int, str] = {}
         self._deleted: list[int] = []
         self._ahead: list[int] = []
         self._made: list[int] = []
+        self.declare(schema)
+
+    def declare(self, schema: AttributeSchema) -> None:
+        """Have columns for all attributes of a schema, whose first are there already: earlier rows have no value."""
+        new = schema.attributes[len(self._types) :]
+        self.attributes += [[None] * len(self.ids) for _ in new]
+        self._types += [one.type for one in new]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -152,7 +187,7 @@ class OpenBlock:
         self.lon.append(message.lon)
         self.lat.append(message.lat)
         self.time_us.append(NO_FLOOR if message.event_time_us is None else message.event_time_us)
-        for column, value in zip(self.attributes, message.attributes or (None,) * len(self.attributes), strict=True):
+        for column, value in zip_longest(self.attributes, message.attributes):
             column.append(value)
         if message.west is not None:
             self._sides[row] = message.west, message.south, message.east, message.north
@@ -234,7 +269,9 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
         "ahead": block.ahead,
         "made": block.made,
     }
-    named |= {f"attribute_{number}": column for number, column in enumerate(block.attributes)}
+    for number, column in enumerate(block.attributes):
+        lists = isinstance(column, CategoryLists)
+        named[f"attribute_{number}{_LISTS if lists else ''}"] = column.joined if lists else column
     if terms is not None:
         named |= {"term_length": _lengths(terms.offsets), "term": terms.ids}
         named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
@@ -261,6 +298,8 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
         return Names(offsets_of(name), columns[name])
 
     def attribute_of(name: str) -> AttributeColumn:
+        if f"{name}{_LISTS}" in columns:
+            return CategoryLists(names_of(f"{name}{_LISTS}"))
         return names_of(name) if f"{name}_length" in columns else columns[name]
 
     count = sum(name.startswith("attribute_") and not name.endswith("_length") for name in columns)
@@ -282,9 +321,12 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
 
 
 def keys_of(column: AttributeColumn) -> Int64:
-    """Keys of the values of an attribute (`matching.attributes`), int64[n]. O(n), and a hash for each new category."""
+    """Keys of the values of an attribute (`matching.attributes`), int64[n, width]. O(n), and a hash for each new
+    category."""
+    if isinstance(column, CategoryLists):
+        return list_keys(column.lists())
     if not isinstance(column, Names):
-        return number_keys(column) if column.dtype == np.float64 else column
+        return (number_keys(column) if column.dtype == np.float64 else column)[:, None]
     known: dict[str, int] = {"": MISSING_KEY}
     found = []
     for text in column.strings():
@@ -292,7 +334,7 @@ def keys_of(column: AttributeColumn) -> Int64:
         if key is None:
             key = known[text] = category_key(text)
         found.append(key)
-    return np.array(found, np.int64)
+    return np.array(found, np.int64)[:, None]
 
 
 def _message(
@@ -312,6 +354,8 @@ def _message(
 
 
 def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:
+    if type_code == CATEGORIES:
+        return CategoryLists(Names.of(["\0".join(value or ()) for value in values]))
     if type_code == CATEGORY:
         return Names.of(["" if value is None else value for value in values])
     if type_code == NUMBER:

@@ -103,7 +103,7 @@ def batch_of(
         west, south, east, north = np.where(point, np.stack([lon, lat, lon, lat], axis=1), block.sides).T.copy()
     if block.ahead is not None:
         times = np.where(block.ahead, NO_FLOOR, times)
-    keys = np.stack(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
+    keys = np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
     terms = with_reserved(reserved, ~block.silent, vectors.offsets, vectors.terms, vectors.weights, vectors.counts)
     batch = MessageBatch(
         seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat)

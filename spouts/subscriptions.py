@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.attributes import AttributeSchema
+from matching.conditions import contradiction
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import Refusal, encodes, identifier, whole_number
 from matching.kind_table import Kinds
@@ -350,6 +351,8 @@ class _Loader:
             if "unsubscribe" in row:
                 row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
             parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
+            if not isinstance(parsed, Refusal):
+                parsed = contradiction(row.get("where"), self.vocabulary.attributes) or parsed
             if isinstance(parsed, Refusal):
                 self.rejects.add(path, line, parsed.reason, row, parsed.detail)
             elif not self.kinds[parsed.kind].runs:

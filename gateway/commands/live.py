@@ -106,8 +106,8 @@ def live(
             offered.stem,
             durable,
         )
-        strict = offered.strict_attributes
-        config, admission, mapping, wal, earlier = open_stream(stack, *given, strict=strict, **passing)
+        reading = {"strict": offered.strict_attributes, "numbers": offered.numbers}
+        config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         lines = LineWriter(write, wal.look_up)

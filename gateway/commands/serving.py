@@ -191,7 +191,8 @@ def serve_stream(
         garbage = stack.enter_context(Garbage())
         given = out, settings, columns, own.vocabulary, own.attribute, own.stem
         registry = Registry()
-        opened = open_stream(stack, *given, lambda line: None, registry, own.strict_attributes)
+        reading = {"strict": own.strict_attributes, "numbers": own.numbers}
+        opened = open_stream(stack, *given, lambda line: None, registry, **reading)
         config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)

@@ -81,6 +81,11 @@ class StreamOptions:
     strict_attributes: Annotated[
         bool, "refuse messages with a value that does not fit its attribute; by default the value is missing"
     ] = False
+    numbers: Annotated[
+        str,
+        "form of numbers that are text: plain (1200.5), point (1,200.50) or comma (1.200,50), these two also with a "
+        "unit before or behind, such as 284 EUR",
+    ] = "plain"
     stem: Annotated[
         str,
         "language for stemming, such as english, in messages as in subscriptions; none by default. With --vocabulary "

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
-from matching.errors import InputError
+from gateway.live.recent_fields import RecentFields
+from matching.conditions import contradiction, meant
+from matching.errors import ConfigError, InputError
 from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
@@ -55,6 +57,8 @@ class _RefusedSubscription(InputError):
 
 #: Bytes of a row that is at fault as a whole that its refusal has.
 _QUOTED = 40
+#: Attributes that a refusal names.
+_NAMED = 20
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -88,6 +92,8 @@ class Admission:
     Attributes
     ----------
     new_terms : NewTerms
+    recent : RecentFields
+        Fields of messages without an attribute; noted by its user.
     next_seq : int
         Seq of the next message, before which a change takes effect; set by its user, if it matters to it.
     rejected : Counter
@@ -113,6 +119,7 @@ class Admission:
     ):
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
+        self.recent = RecentFields()
         self.space = space
         self.window = window
         self.kinds = kinds
@@ -128,6 +135,7 @@ class Admission:
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
+        self._replays = False  # a log is replayed: earlier releases took some lines that are refused now
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
@@ -183,7 +191,19 @@ class Admission:
         """
         if row.get("at") is not None or row.get("until") is not None:
             raise InputError("bad_span", "at and until are for files: subscribe and unsubscribe when it is time")
+        before = self.vocabulary.attributes
+        try:
+            return self._subscribe(row, checked, line)
+        except InputError:
+            self.vocabulary.attributes = before  # what it named first is declared only if it is taken
+            raise
+
+    def _subscribe(self, row: Mapping[str, Any], checked: Checked | None, line: bytes) -> ParsedSubscription:
         parsed = self.check([row])[0] if checked is None else checked
+        if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
+            parsed = self._with_declared(row)
+        if isinstance(parsed, ParsedSubscription) and not self._replays:
+            parsed = contradiction(row.get("where"), self.vocabulary.attributes) or parsed
         if isinstance(parsed, Refusal):
             what = explain(parsed.reason, self.kinds, parsed.detail)
             raise _RefusedSubscription(parsed, f"subscription {shown(row.get('subscription_id'))}: {what}")
@@ -197,6 +217,35 @@ class Admission:
         box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
         self._put(Accepted(name, kind.code, line, box, row.get("owner"), row.get("expires_at"), parsed.broad))
         return parsed
+
+    def _with_declared(self, row: Mapping[str, Any]) -> Checked:
+        """Declare the attributes that conditions name first, if recent messages have them, and check the row again."""
+        schema = self.vocabulary.attributes
+        new = []
+        for name in row["where"]:
+            if isinstance(name, str) and schema.number_of(name) is not None:
+                continue
+            found = self.recent.attribute(name) if isinstance(name, str) else None
+            if found is None:
+                names = [one.name for one in schema.attributes]
+                there, near = ", ".join(names[:_NAMED]) or "none", meant(name, [*names, *self.recent.names])
+                how = "PUT /v1/stream/attributes/NAME, --attribute NAME:TYPE, or attributes= of an engine"
+                what = f"{shown(name)}; {near}there are {there}, and no recent message has it: declare it ({how})"
+                return Refusal("unknown_attribute", what)
+            new.append(str(found))
+        refusal = self.declare(new)
+        return refusal or self.check([row])[0]
+
+    def declare(self, attributes: Sequence[str]) -> Refusal | None:
+        """Declare attributes (`NAME:TYPE`) for the messages from now on; returns why they cannot be.
+
+        The next record of the log has them (`spouts.log.Admitted`).
+        """
+        try:
+            self.vocabulary.admit((), 0, attributes)
+        except ConfigError as error:
+            return Refusal("unknown_attribute", str(error))
+        return None
 
     def unsubscribe(self, subscription_id: Any) -> str:
         """End a subscription, and return its id, which may come as a number. Raises InputError if there is none."""
@@ -268,13 +317,16 @@ class Admission:
         Returns the first refusal. The first line of each kind is checked as one that comes: whether the tasks of this
         process take the kind is no property of the line.
         """
+        self.vocabulary.admit((), 0, record.admitted.attributes)
         changes = record.changes_from(first_seq)
         for (seq, line), one in zip(changes, plain_changes(record.lines, self.kinds), strict=True):
             self.next_seq = seq
             if isinstance(one, Accepted) and one.kind in self._met:
                 self._put(one)
             else:
+                self._replays = True
                 refused = self.row(decode_object(line), line=line)
+                self._replays = False
                 if isinstance(refused, RefusedLine):
                     return refused
         self.new_terms.resume(record)

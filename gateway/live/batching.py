@@ -14,7 +14,7 @@ from gateway.live.admission import Admission, Change, RefusedLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.reading import LineReader, ReadLines
-from matching.attributes import AttributeSchema
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.validate import ParsedMessage, decode_object
 from spouts.log import Origin
 from spouts.messages import OpenBlock
@@ -23,6 +23,8 @@ from topology.warmup import WORDS
 
 #: Bytes of lines with which a batch is full, however few they are.
 BATCH_BYTES = 16 * 2**20
+#: Of messages that are read together one of so many is looked at for fields without an attribute: a look takes 20 us.
+_SAMPLE = 128
 
 
 class InputLine(NamedTuple):
@@ -83,6 +85,11 @@ class OpenBatch:
         self.came_s.append(line.came_s)
         self.line = line.number
         self.size_bytes += len(line.data)
+
+    def note(self, line: int, came_s: float) -> None:
+        """Take a line that has neither a message nor a change: it has declared an attribute."""
+        self.came_s.append(came_s)
+        self.line = line
 
     def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[InputLine]) -> None:
         """Take the messages of lines, in their order."""
@@ -172,14 +179,17 @@ class Batching:
     ):
         self.batches = 0
         self.mapping = mapping or ColumnMapping()
-        self.reader = LineReader(self.mapping, admission.vocabulary.attributes, admission.space)
+        self.reader = LineReader(self.mapping, NO_ATTRIBUTES, admission.space)
         self.open = OpenBatch(admission.vocabulary.attributes)
+        self._unseen = 0  # lines until the next one whose fields are looked at
+        self._schema = NO_ATTRIBUTES
         self._admission = admission
         self._keeper = keeper
         self._in_flight = in_flight
         self._most = most
         self._linger_s = linger_s
         self._preparing = preparing
+        self.follow_schema()
 
     @property
     def next_seq(self) -> int:
@@ -206,8 +216,24 @@ class Batching:
             return renamed
         found = self._admission.row(renamed.row, lambda role: self.mapping.column_of(line.data, role), renamed.data)
         if not isinstance(found, RefusedLine):
+            self.follow_schema()
+            self._note(renamed)
             self.open.append(line._replace(data=renamed.data), found)
         return found
+
+    def follow_schema(self) -> None:
+        """Read lines from now on with the attributes that are declared."""
+        schema = self._admission.vocabulary.attributes
+        if schema is not self._schema:
+            self._schema = schema
+            self.reader = LineReader(self.mapping, schema, self._admission.space)
+            self.mapping.declare(schema)
+            self.open.messages.declare(schema)
+
+    def _note(self, renamed: RenamedLine | RefusedLine, sampled: bool = False) -> None:
+        """Note the fields of a message that no attribute is declared for."""
+        if isinstance(renamed, RenamedLine) and renamed.came:
+            self._admission.recent.note(renamed.came, renamed.taken, self._schema, sampled)
 
     def subscribe(self, columns: Mapping[str, Any]) -> RefusedLine | None:
         """Put a subscription into the open batch, before any line comes; returns its refusal, if any."""
@@ -217,6 +243,10 @@ class Batching:
 
     def extend(self, found: ReadLines, lines: Sequence[InputLine]) -> None:
         """Put messages that the reader is sure of into the open batch."""
+        step = 1 if self._admission.recent.is_new else _SAMPLE
+        for line in lines[self._unseen :: step]:
+            self._note(self.mapping.rename(line.data), sampled=True)
+        self._unseen = 0 if step == 1 else (self._unseen - len(lines)) % _SAMPLE
         self.open.extend(found, self._admission.ahead_of(found.time_us), lines)
 
     def close(self) -> None:

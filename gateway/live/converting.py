@@ -24,7 +24,7 @@ from matching.decoding import cut_deep, decode_object, is_deep
 from matching.errors import CheckpointError, ConfigError
 from matching.words.tokeniser import is_of_this_tokeniser, tokeniser_number
 from spouts.history import LOG, VOCABULARY, start_of
-from spouts.log import FORMAT, Admitted, Positions, Record, checksum_in, encode_record, read_records
+from spouts.log import FORMAT, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import parse_message
 from topology.folder import CHECKPOINTS, REPORT, RunFolder, checksum
@@ -205,7 +205,7 @@ def _old_checksum(head: _Head, data: bytes) -> str:
         digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
         return digest.hexdigest()
     if head.terms:
-        digest.update(msgspec.json.encode(Admitted(head.terms, head.messages)))
+        digest.update(msgspec.json.encode((head.terms, head.messages)))
     if head.positions:
         digest.update(msgspec.json.encode(head.positions))
     return digest.hexdigest()

@@ -25,10 +25,14 @@ class RenamedLine(NamedTuple):
 
     data : bytes    the line, from where its row begins
     row : dict or str    the row, or the reason code why it is none
+    came : dict          the row as it came; {} if there is none, or it is a change of subscriptions
+    taken : collection   names of its columns that are those of a message
     """
 
     data: bytes
     row: dict[str, Any] | str
+    came: Mapping[str, Any] = {}
+    taken: Collection[str] = ()
 
 
 class ColumnMapping:
@@ -40,7 +44,7 @@ class ColumnMapping:
         Role (of `ROLES`) -> input column, or path into objects such as `geo.coordinates.0`; "" if the input has no such
         column. The mapping finds the columns of the other roles line by line.
     attributes : AttributeSchema
-        A rewritten line has the values of these attributes, too.
+        A rewritten line has the values of these attributes, too; more may be declared later.
 
     Attributes
     ----------
@@ -49,7 +53,7 @@ class ColumnMapping:
     Raises
     ------
     ConfigError
-        If a key of `named` is not in `ROLES`, or the column of the text is "".
+        If a key of `named` is not in `ROLES`.
 
     Notes
     -----
@@ -57,14 +61,16 @@ class ColumnMapping:
     """
 
     def __init__(self, named: Mapping[str, str] | None = None, attributes: AttributeSchema = NO_ATTRIBUTES):
-        self._paths = [one.path for one in attributes.attributes]
+        self.declare(attributes)
         self.named = dict(named or {})
         if unknown := sorted(self.named.keys() - set(ROLES)):
             raise ConfigError(f"no such column of a message: {unknown[0]}; name those of {', '.join(ROLES)}")
-        if self.named.get("text") == "":
-            raise ConfigError("text column: must have a name")
         self._sought = [role for role in ROLES if role not in self.named]
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | RefusedLine] = {}
+
+    def declare(self, attributes: AttributeSchema) -> None:
+        """Have these attributes in the lines from now on."""
+        self._paths = [one.path for one in attributes.attributes]
 
     def rename(self, data: bytes) -> RenamedLine | RefusedLine:
         """Decode a line, and give its row the column names of a message; a refusal if a column is ambiguous or missing.
@@ -76,19 +82,20 @@ class ColumnMapping:
         if isinstance(row, str) or "subscribe" in row or "unsubscribe" in row:
             return RenamedLine(data, row)
         if not self.named and row.keys() <= _ROLES and _is_read(row.get("time")):
-            return RenamedLine(data, row)
+            return RenamedLine(data, row, row, _ROLES)
         found = self._columns(columns_of_row(row))
         if isinstance(found, RefusedLine):
             return found
         columns = {role: role for role in MESSAGE_ROLES} | self.named | found
+        taken = {*columns.values()}
         values = {role: value_at(row, name) if name else None for role, name in columns.items()}
         if not _is_read(values["time"]):
             if "time" in found and columns["time"] != "time":
                 values["time"] = None  # the column was a guess, and is no time
         elif all(name == role for role, name in columns.items()):
-            return RenamedLine(data, row)
+            return RenamedLine(data, row, row, taken)
         values |= {path: value_at(row, path) for path in self._paths}
-        return RenamedLine(data, {role: value for role, value in values.items() if value is not None})
+        return RenamedLine(data, {role: value for role, value in values.items() if value is not None}, row, taken)
 
     def columns_of_names(self, names: Collection[str]) -> dict[str, str] | RefusedLine:
         """Role -> column of a row that has values of these names and nothing within objects; "" for none."""

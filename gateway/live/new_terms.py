@@ -75,7 +75,7 @@ class NewTerms:
         Raises CheckpointError as `Vocabulary.admit`.
         """
         if record.last_seq >= 0:
-            self.vocabulary.admit(*record.admitted)
+            self.vocabulary.admit(record.admitted.terms, record.admitted.messages)
             self._open.clear()
 
     @property

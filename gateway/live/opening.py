@@ -46,6 +46,7 @@ def open_stream(
     durable: Callable[[int], None] | None,
     active: Active | None = None,
     strict: bool = False,
+    numbers: str = "plain",
     **fixed: Any,
 ) -> OpenStream:
     """Lock a folder and open its stream, a new one or the one that it has.
@@ -69,6 +70,8 @@ def open_stream(
         As `WriteAheadLog` takes it.
     active, strict
         As `Admission` takes them.
+    numbers : str
+        Form of the text of numbers in messages (`matching.attributes.NUMBER_FORMS`).
     **fixed
         Settings that users cannot give.
 
@@ -84,6 +87,7 @@ def open_stream(
     start = vocabulary or empty_start(folder, attributes or (), stem)
     config = live_config(settings, start, folder, **fixed)
     words = load_vocabulary(start, config.most_terms)
+    words.attributes = words.attributes.reading(numbers)
     mapping = ColumnMapping(columns, words.attributes)
     admission = Admission(
         words,

@@ -162,10 +162,14 @@ class Pipe:
 
     def take_all(self, lines: Sequence[InputLine]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
-        found = self.batching.reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        reader = self.batching.reader
+        found = reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])
+                if reader is not self.batching.reader:  # the line has declared an attribute, which those behind it have
+                    self.take_all(lines[last:])
+                    return
                 continue
             for line in lines[first:last]:
                 if line.origin is not None:

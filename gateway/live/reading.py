@@ -15,7 +15,7 @@ import numpy as np
 
 from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ROLES, ColumnMapping
-from matching.attributes import CATEGORY, NUMBER, AttributeSchema, attribute_value
+from matching.attributes import CATEGORIES, CATEGORY, NUMBER, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
 from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us
 from matching.iso_times import iso_times
@@ -34,14 +34,15 @@ _SHAPES, _COLUMNS = 1_000, 200
 _RARE = frozenset(MESSAGE_ROLES) - frozenset(ROLES)
 #: Types of values; where another column would be taken if there were none, there must be one.
 _KINDS: dict[str, Any] = {
-    "text": str,
+    "text": str | None,
     "lat": float | str,
     "lon": float | str,
     "time": str | int | float | None,
     "id": str | int | None,
 }
 _SCALAR = str | int | float | bool | None
-_SEEN = Annotated[str, msgspec.Meta(min_length=1)] | int
+_SEEN_TEXT = Annotated[str, msgspec.Meta(min_length=1)]
+_SEEN = {"text": _SEEN_TEXT, "time": _SEEN_TEXT | int, "id": _SEEN_TEXT | int}
 _CHANGES = frozenset(("subscribe", "unsubscribe"))
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Ranges of whole numbers that are one time, and microseconds of their unit (`event_time_us`).
@@ -131,6 +132,8 @@ class LineReader:
         self.sure = self.unsure = 0
         self._mapping = mapping
         self._attributes = schema.attributes
+        self._begun = schema.begun
+        self._numbers = schema.numbers
         self._space = space
         self._shapes: dict[tuple[frozenset[str], bool], _Shape | None] = {}
         self._last: _Shape | None = None
@@ -206,12 +209,13 @@ class LineReader:
                 return None  # two roles of one column
             if name in names:
                 lone = self._mapping.is_lone(role, names)
-                wanted[name] = _SEEN if role in ("time", "id") and not lone else kind
-            elif role in ("text", "lat", "lon"):
+                wanted[name] = kind if lone else _SEEN.get(role, kind)
+            elif role in ("lat", "lon"):
                 return None
         for one in self._attributes:
             if one.path in names and one.path not in wanted:
-                kinds = {NUMBER: float | None, CATEGORY: str | None}
+                number = float | None if self._numbers == "plain" else float | str | None
+                kinds: dict[int, Any] = {NUMBER: number, CATEGORY: str | None, CATEGORIES: list[str] | str | None}
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None
@@ -230,7 +234,8 @@ class LineReader:
 
     def _checked(self, rows: Sequence[int], values: Sequence[tuple[Any, ...]]) -> ReadLines:
         """The messages whose values are sure to be taken."""
-        texts, lats, lons, times, names, *attributes = zip(*values, strict=True)
+        found_texts, lats, lons, times, names, *attributes = zip(*values, strict=True)
+        texts = [text or "" for text in found_texts]
         lat, lon = _degrees(lats, 90.0), _degrees(lons, 180.0)
         space = self._space
         with np.errstate(invalid="ignore"):
@@ -238,12 +243,13 @@ class LineReader:
         _check_texts(texts, sure)
         ids = _ids(names, sure)
         time_us = _times(times, sure)
-        columns = [_attribute(one.type, column, sure) for one, column in zip(self._attributes, attributes, strict=True)]
-        found = ReadLines(list(rows), ids, list(texts), lon.tolist(), lat.tolist(), time_us.tolist(), columns, [])
+        pairs = zip(self._attributes, attributes, strict=True)
+        columns = [_attribute(one.type, column, sure, self._numbers) for one, column in pairs]
+        found = ReadLines(list(rows), ids, texts, lon.tolist(), lat.tolist(), time_us.tolist(), columns, [])
         if not sure.all():
             places = np.flatnonzero(sure).tolist()
             found = found._cut(lambda column: [column[place] for place in places], [])
-        return _with_made_ids(found) if "" in found.ids else found
+        return _with_made_ids(found, self._begun) if "" in found.ids else found
 
 
 def _degrees(values: Sequence[Any], limit: float) -> Float64:
@@ -261,9 +267,8 @@ def _degrees(values: Sequence[Any], limit: float) -> Float64:
 
 def _check_texts(texts: Sequence[str], sure: np.ndarray) -> None:
     whole = "".join(texts)
-    odd = "\0" in whole or max(map(len, texts)) > MAX_TEXT_CHARACTERS
-    if odd or not all(map(str.strip, texts)):
-        sure &= [0 < len(text) <= MAX_TEXT_CHARACTERS and "\0" not in text and bool(text.strip()) for text in texts]
+    if "\0" in whole or max(map(len, texts)) > MAX_TEXT_CHARACTERS:
+        sure &= [len(text) <= MAX_TEXT_CHARACTERS and "\0" not in text for text in texts]
 
 
 def _ids(names: Sequence[Any], sure: np.ndarray) -> list[str]:
@@ -306,7 +311,7 @@ def _times(times: Sequence[Any], sure: np.ndarray) -> Int64:
     return found
 
 
-def _attribute(type_code: int, values: Sequence[Any], sure: np.ndarray) -> list[Any]:
+def _attribute(type_code: int, values: Sequence[Any], sure: np.ndarray, numbers: str) -> list[Any]:
     """Values of an attribute as `attribute_value` has them."""
     found = list(values)
     if type_code == NUMBER and set(map(type, values)) == {float} and np.isfinite(values).all():
@@ -314,20 +319,23 @@ def _attribute(type_code: int, values: Sequence[Any], sure: np.ndarray) -> list[
     known: dict[Any, Any] = {}
     for row, value in enumerate(values):
         try:
+            if type_code == CATEGORIES:  # a list is no key
+                found[row] = attribute_value(type_code, value)
+                continue
             if value not in known:
-                known[value] = attribute_value(type_code, value)
+                known[value] = attribute_value(type_code, value, numbers)
             found[row] = known[value]
         except ValueError:
             sure[row] = False
     return found
 
 
-def _with_made_ids(found: ReadLines) -> ReadLines:
-    """With ids of their content for messages that have none."""
+def _with_made_ids(found: ReadLines, begun: int) -> ReadLines:
+    """With ids of their content, which has the first `begun` attributes, for messages that have none."""
     ids, made = list(found.ids), [place for place, name in enumerate(found.ids) if not name]
     for place in made:
         time_us = found.time_us[place]
-        values = tuple([column[place] for column in found.attributes])
+        values = tuple([column[place] for column in found.attributes[:begun]])
         time_us = None if time_us == NO_FLOOR else time_us
         ids[place] = content_of(found.lon[place], found.lat[place], time_us, found.texts[place], values).hex()
     return found._replace(ids=ids, made=made)

@@ -127,6 +127,7 @@ class WriteAheadLog:
         self._tags = array("L")
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
+        self._declared = 0  # attributes that the log has, and the start
         self._recent = _RecentBlocks()
         self._read_last: tuple[int, MessageBlock] | None = None  # and the number of its batch
         self._reading = threading.Lock()
@@ -172,6 +173,7 @@ class WriteAheadLog:
         if self._hands_over:
             self._handover = open_handover(self.log)
         newest_us, time_us, changes_wait = self.replay(admission)
+        self._declared = len(admission.vocabulary.attributes)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
         with writing_to(self.log):
@@ -314,12 +316,17 @@ class WriteAheadLog:
             self.positions[source] = self.positions.get(source, {}) | partitions
 
     def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Change] = ()) -> None:
-        """Write a record, with stream time and the positions that were reached.
+        """Write a record, with stream time, the attributes that were declared and the positions that were reached.
 
         The spout may take the rows of the batch once it could read them from the log.
         """
         reached, self._reached = self._reached, {}
         time_us = record.time_us if record.mark else self._time_us()
+        assert self._admission is not None, "recover() comes first"
+        schema = self._admission.vocabulary.attributes
+        if len(schema) > self._declared:
+            new = tuple(map(str, schema.attributes[self._declared :]))
+            record, self._declared = record._replace(admitted=record.admitted._replace(attributes=new)), len(schema)
         data = encode_record(record._replace(time_us=time_us, positions=reached), self._before)
         self._before = checksum_in(data)
         self._note(self.size_bytes, record.last_seq, self._before)

@@ -335,9 +335,10 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
         return f"{len(answer['words'])}, where {failed.argument} are needed"
-    name = vocabulary.attributes.attributes[failed.argument].name
+    attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
+    name = attribute.name
     value, wanted = message["attributes"].get(name), json.dumps(conditions["where"][name], ensure_ascii=False)
-    if value is not None and vocabulary.attributes.attributes[failed.argument].type == TIME:
+    if value is not None and attribute.type == TIME:
         value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
     return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
 

@@ -130,10 +130,10 @@ def _row(row: dict[str, Any]) -> Row:
 
 
 def message_row(parsed: ParsedMessage, terms: Iterable[int], schema: AttributeSchema) -> Row:
-    """A message with these terms."""
+    """A message with these terms; it has no value of attributes that were declared after it."""
     time_us = parsed.event_time_us
     moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
-    named = zip(schema.attributes, parsed.attributes, strict=True)
+    named = zip(schema.attributes, parsed.attributes, strict=False)
     attributes = {one.name: value for one, value in named if value is not None}
     place = parsed.message_id, parsed.lon, parsed.lat
     return Row(*place, moment, parsed.text, frozenset(terms), parsed.ahead, attributes)

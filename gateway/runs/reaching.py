@@ -14,7 +14,7 @@ import numpy as np
 
 from gateway.runs.match_rules import REASONS, Scene, judge
 from gateway.runs.reader import decay_model
-from matching.attributes import attribute_value
+from matching.attributes import AttributeValue, attribute_value
 from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
@@ -158,7 +158,7 @@ def _message(
     return parsed._replace(event_time_us=EPOCH_US, attributes=_values(attributes, vocabulary))
 
 
-def _values(attributes: Sequence[str], vocabulary: Vocabulary) -> tuple[float | int | str | None, ...]:
+def _values(attributes: Sequence[str], vocabulary: Vocabulary) -> tuple[AttributeValue, ...]:
     """Checked values of `NAME=VALUE`, in the order of the schema."""
     given, schema = dict[str, str](), vocabulary.attributes
     for one in attributes:

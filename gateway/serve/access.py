@@ -30,6 +30,8 @@ _OPEN = frozenset({"/health", "/ready", "/openapi.json", "/", "/topology"})
 _OPEN_BELOW = "/page/"
 #: Scopes that paths need; other paths below `/v1/` need `subscribe`, all others `admin`.
 _SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
+#: Attributes are declared below it: for all subscriptions, so that it needs `admin`.
+_DECLARED_BELOW = "/v1/stream/attributes/"
 #: Wrong keys that an address may send in a minute, until it is told to wait.
 MOST_WRONG = 20
 #: Seconds that a ticket is valid; most tickets of one caller in that time; most tickets in all.
@@ -242,6 +244,8 @@ def _is_open(path: str) -> bool:
 
 
 def _scope_of(path: str) -> KeyScope:
+    if path.startswith(_DECLARED_BELOW):
+        return "admin"
     return _SCOPES.get(path.rstrip("/"), "subscribe" if path.startswith("/v1/") else "admin")
 
 

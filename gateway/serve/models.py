@@ -172,7 +172,26 @@ class Attribute(BaseModel):
     """An attribute of messages, which `where` of a subscription can name."""
 
     name: str
-    type: Literal["number", "category", "time"]
+    type: Literal["number", "category", "time", "categories"]
+    misfits: int | None = Field(default=None, description="values that do not fit it; None of a replay")
+
+
+class UndeclaredField(BaseModel):
+    """A field of recent messages that no attribute is declared for."""
+
+    name: str
+    type: Literal["number", "category", "time", "categories"] = Field(description="of nearly all its values")
+    share: float = Field(description="of recent messages")
+    samples: list[str] | None = Field(default=None, description="values, to a key with the scope admin")
+
+
+class AttributeOutcome(BaseModel):
+    """What became of the declaration of an attribute."""
+
+    status: Literal["created", "unchanged"]
+    name: str
+    type: Literal["number", "category", "time", "categories"]
+    from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 
 class Stream(BaseModel):
@@ -188,6 +207,7 @@ class Stream(BaseModel):
         }
     )  # fmt: skip
     attributes: list[Attribute]
+    fields: list[UndeclaredField] = Field(default=[], description="of recent messages; none of a replay")
     kinds: list[str]
     distance: Literal["sphere", "plane"]
     projection: str

@@ -2,20 +2,41 @@
 
 import re
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from gateway.metrics import CONTENT_TYPE, exposition
 from gateway.serve.access import TICKET_S, caller_of
-from gateway.serve.bodies import encoded
+from gateway.serve.bodies import encoded, media_type, read_body
 from gateway.serve.door import RETRY_S, Door
-from gateway.serve.models import Health, Stream, Ticket, Topology
-from gateway.serve.problems import ApiError
-from matching.attributes import TYPES
+from gateway.serve.models import AttributeOutcome, Health, Stream, Ticket, Topology
+from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
+from gateway.serve.writer import Declare
+from matching.attributes import TYPES, DeclaredAttribute
+from matching.decoding import decode_object
+from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.space import Space
 from matching.text import Vocabulary
+
+_ATTRIBUTE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type"],
+                    "properties": {
+                        "type": {"enum": list(TYPES)},
+                        "path": {"type": "string", "description": "where a message has the value; by default the name"},
+                    },
+                }
+            }
+        },
+    }
+}
 
 
 def routes(door: Door) -> APIRouter:
@@ -52,12 +73,50 @@ def routes(door: Door) -> APIRouter:
         return Response(exposition(door), media_type=CONTENT_TYPE)
 
     @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
-    async def stream() -> Response:
-        """What a client needs to know to subscribe and to publish: attributes, kinds, world, window."""
+    async def stream(request: Request) -> Response:
+        """What a client needs to know to subscribe and to publish: attributes, kinds, world, window.
+
+        `fields` are those of recent messages that no attribute is declared for, the most frequent first: a condition of
+        a subscription that names one declares it. Samples of their values only to a key with the scope admin.
+        """
         admission = door.admission
         facts = stream_facts(admission.vocabulary, admission.space, admission.kinds)
+        misfits, schema = dict(admission.misfits), admission.vocabulary.attributes
+        for row, one in zip(facts["attributes"], schema.attributes, strict=False):
+            row["misfits"] = misfits.get(one.path, 0)
+        facts["fields"] = admission.recent.report(schema, caller_of(request).may("admin"))
         through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.log.head.boundary}
         return encoded({**facts, "window": door.wal.settings["window"], **through})
+
+    @router.put(
+        "/v1/stream/attributes/{name}",
+        summary="Declare an attribute",
+        response_model=AttributeOutcome,
+        responses={201: {"model": AttributeOutcome, "description": "Declared"}, **TOO_LARGE, **LATER},
+        openapi_extra=_ATTRIBUTE_BODY,
+    )
+    async def declare(
+        request: Request, name: Annotated[str, Path(description="as `where` names it", max_length=64)]
+    ) -> Response:
+        """Declare an attribute of messages, for the messages from now on; earlier ones have no value of it.
+
+        Its type cannot change. Needs the scope admin.
+        """
+        media_type(request)
+        body = await read_body(request)
+        found = decode_object(body)
+        if isinstance(found, str) or not isinstance(found.get("type"), str) or found.keys() - {"type", "path"}:
+            what = 'the body is {"type": "number"}, or category or time, and may have the path of the value'
+            raise ApiError(422, "bad_attribute", what, "body")
+        try:
+            path = found.get("path", name)
+            row = Declare(DeclaredAttribute.parse(f"{name}={path}:{found['type']}"))
+        except ConfigError as error:
+            raise ApiError(422, "bad_attribute", str(error), "path") from None
+        outcome = (await door.log([row], len(body), caller_of(request)))[0]
+        if outcome["status"] == "refused":
+            raise refusal(outcome, "path")
+        return encoded(outcome, 201 if outcome["status"] == "created" else 200)
 
     @router.get("/v1/topology", summary="The components and what they do now", response_model=Topology)
     async def topology(request: Request) -> Response:

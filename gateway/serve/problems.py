@@ -18,6 +18,7 @@ STATUS_OF = {
     "subscription_exists": 409,
     "too_many_subscriptions": 403,
     "duplicate_id": 409,
+    "attribute_exists": 409,
     "precondition_failed": 412,
     "line_too_long": 413,
     "unknown_subscription": 404,

@@ -24,6 +24,7 @@ from gateway.serve.fair import FairQueue, Room
 from gateway.serve.keys import MOST_OWNER
 from gateway.serve.recent_ids import REMEMBERED, RecentIds
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
+from matching.attributes import TYPES, DeclaredAttribute
 from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import Fault, identifier, shown
@@ -82,7 +83,13 @@ class Unsubscribe(NamedTuple):
     owner: str | None = None
 
 
-Row = PublishedRow | Subscribe | Unsubscribe
+class Declare(NamedTuple):
+    """An attribute to declare."""
+
+    attribute: DeclaredAttribute
+
+
+Row = PublishedRow | Subscribe | Unsubscribe | Declare
 
 
 class _Request(NamedTuple):
@@ -211,8 +218,8 @@ class LogWriter:
         report : callable
             Takes an outcome for each row, in the writer's thread, once all are durable: a dict of `status` (accepted,
             duplicate, created, replaced, unchanged, deleted, refused, failed), `reason`, `detail`, `column` and
-            `value` of a refusal, `id`, `seq` and `warnings` of a message, or `subscription_id`, `etag` and `from_seq`
-            of a subscription.
+            `value` of a refusal, `id`, `seq` and `warnings` of a message, `subscription_id`, `etag` and `from_seq` of
+            a subscription, or `name`, `type` and `from_seq` of an attribute.
         caller : str
             Whose rows they are: callers take turns, and share what may wait. "" for the server's own.
         """
@@ -440,7 +447,7 @@ class LogWriter:
                 name = shown(outcome.pop("subscription_id", ""))
                 outcome["detail"] = outcome["detail"].replace(f"subscription {name}", "the subscription", 1)
             return outcome
-        return self._unsubscribe(row, came_s)
+        return self._declare(row.attribute, came_s) if isinstance(row, Declare) else self._unsubscribe(row, came_s)
 
     def _take_message(self, data: bytes, came_s: float) -> Outcome:
         renamed = self.batching.mapping.rename(data)
@@ -470,8 +477,7 @@ class LogWriter:
         first = self._wal.next_seq
         earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
-        same = {"content": b"", "ahead": earlier.ahead, "misfits": ()}
-        if isinstance(now, ParsedMessage) and now._replace(**same) == earlier:
+        if isinstance(now, ParsedMessage) and _is_same(now, earlier, schema.begun):
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}
         return refused(
@@ -522,6 +528,23 @@ class LogWriter:
             return outcome | {"subscription_id": name}
         return {"status": "deleted", "subscription_id": name, "from_seq": self.batching.next_seq}
 
+    def _declare(self, attribute: DeclaredAttribute, came_s: float) -> Outcome:
+        """Declare an attribute from the next message on; the batch may have nothing else."""
+        schema, named = self._admission.vocabulary.attributes, {"name": attribute.name, "type": TYPES[attribute.type]}
+        number = schema.number_of(attribute.name)
+        if number is not None:
+            there = schema.attributes[number]
+            if there == attribute:
+                return {"status": "unchanged", **named}
+            what = f"attribute {there.name} is declared as {there}, which cannot change: declare another name"
+            return refused("attribute_exists", what, Fault("type", named["type"]))
+        refusal = self._admission.declare([str(attribute)])
+        if refusal is not None:
+            return refused("too_many_attributes", refusal.detail, Fault("name", attribute.name))
+        self.batching.follow_schema()
+        self.batching.open.note(self._line, came_s)
+        return {"status": "created", **named, "from_seq": self.batching.next_seq}
+
     def _ownership(self, name: str, row: Subscribe) -> Outcome | None:
         """Write the owner into the columns of a subscription; returns a refusal if it may not be theirs."""
         columns, earlier = row.columns, self._registry.owner_of(name)
@@ -552,8 +575,19 @@ class LogWriter:
         found = self._admission.row(reason) if reason else self._admission.change(change, checked, data)
         if isinstance(found, RefusedLine):
             return _outcome_of(found, data)
+        self.batching.follow_schema()
         self.batching.open.append(InputLine(self._line, data, came_s), found)
         return None
+
+
+def _is_same(now: ParsedMessage, earlier: ParsedMessage, begun: int) -> bool:
+    """Whether a message is the same as a logged one; the stream began with the first `begun` attributes.
+
+    The logged one has no value of an attribute that was declared after it, whatever was sent: that is no difference.
+    """
+    pairs = enumerate(zip(earlier.attributes, now.attributes, strict=False))
+    attributes = tuple([new if number < begun or old is not None else None for number, (old, new) in pairs])
+    return now._replace(content=b"", ahead=earlier.ahead, misfits=(), attributes=attributes) == earlier
 
 
 def refused(reason: str, detail: str, fault: Fault) -> Outcome:

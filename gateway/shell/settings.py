@@ -24,7 +24,7 @@ OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE", "SKYRAY_KEY", "SKYRAY
 #: section of its name, or of `OWNED`.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "input": (
-        *("messages", "subscriptions", "from", "vocabulary", "attribute", "strict_attributes", "stem"),
+        *("messages", "subscriptions", "from", "vocabulary", "attribute", "strict_attributes", "numbers", "stem"),
         *("follow", "limit", "rate", "strict"),
     ),
     "output": ("out", "overwrite", "sink", "to", "to_wait_s", "rejects"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.runs.reader import subscriber
 from gateway.subscriptions.past import Past, read_past, tested
+from matching.conditions import contradiction
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -100,6 +101,8 @@ def _verdict_of(
         return {"verdict": "accepted", "reason": None, "what": f"ends {row['unsubscribe']}, if it is there by then"}
     row = {name: value for name, value in row.items() if name != "unsubscribe"}
     parsed = subscription_row(row, vocabulary, space, kinds)
+    if not isinstance(parsed, Refusal):
+        parsed = contradiction(row.get("where"), vocabulary.attributes) or parsed
     if isinstance(parsed, Refusal):
         return _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
     kind = kinds[parsed.kind]

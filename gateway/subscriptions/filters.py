@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import CATEGORY, NUMBER, DeclaredAttribute
+from matching.attributes import CATEGORIES, CATEGORY, NUMBER, DeclaredAttribute
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float64, Int32, Int64
 
@@ -112,6 +112,8 @@ def _condition(type_code: int, value: Any, other: Any, factor: float) -> Any:
     """A condition that a value of an attribute satisfies, and of a category `other` too; as rows have it."""
     if value is None or value != value:
         return {"exists": False}
+    if type_code == CATEGORIES:
+        return {"any": [*value[:1], *(other or ())[:1]]}
     if type_code == CATEGORY:
         return value if other in (None, value) else [value, other]
     if type_code != NUMBER:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE
+from matching.attributes import ATTRIBUTE, DeclaredAttribute
 from matching.filter_fields import ALL_KEYWORDS
 from matching.filter_programs import (
     AT_LEAST,
@@ -90,7 +90,7 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
         times.append(time)
         visible.append(_visible(batch))
         if names:
-            keys.append(np.stack([attribute_keys(batch.column(name)) for name in names], axis=1))
+            keys.append(np.concatenate([attribute_keys(batch.column(name)) for name in names], axis=1))
     terms = np.concatenate([np.zeros(0, np.int32), *flat])
     term_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))])
     box = dict(zip(sides, np.concatenate([np.zeros((4, 0)), *boxes], axis=1), strict=True))
@@ -130,7 +130,11 @@ def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) 
         return "not_keywords"
     if operation == CIRCLE:
         return "radius_m" if "radius_m" in kind.shapes else "circle"
-    return "polygon" if operation == POLYGON else f"where {vocabulary.attributes.attributes[argument].name}"
+    return "polygon" if operation == POLYGON else f"where {_attribute_at(argument, vocabulary).name}"
+
+
+def _attribute_at(column: int, vocabulary: Vocabulary) -> DeclaredAttribute:
+    return vocabulary.attributes.attributes[vocabulary.attributes.number_at(column)]
 
 
 def _meets(region: tuple[float, float, float, float], kind: Kind, messages: MessageBatch, rows: Int64) -> np.ndarray:

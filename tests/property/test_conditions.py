@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from matching import naive_shapes
 from matching.boolean.engines.cell_term import CellTerm
-from matching.conditions import NONE_OF, WITHIN
+from matching.conditions import HAS_ALL, HAS_ANY, HAS_NONE, NONE_OF, WITHIN
 from matching.fields import Refusal
 from matching.filter_programs import instructions_of, program_of
 from matching.filters import circle_instruction, polygon_instruction
@@ -69,7 +69,21 @@ def closed_at_the_bottom(program):
     return edited(program, WITHIN, lambda words: [words[0] - 1, words[1]])
 
 
-@pytest.mark.parametrize("broken", [not_ignored, open_at_the_top, closed_at_the_bottom])
+def not_all(program):
+    return edited(program, HAS_ALL, lambda words: words[:1])
+
+
+def none_ignored(program):
+    return edited(program, HAS_NONE, lambda words: [])
+
+
+def any_of_others(program):
+    return edited(program, HAS_ANY, lambda words: [word + 1 for word in words])
+
+
+@pytest.mark.parametrize(
+    "broken", [not_ignored, open_at_the_top, closed_at_the_bottom, not_all, none_ignored, any_of_others]
+)
 def test_broken_program_is_found(broken):
     kernel, oracle = judged(*drawn(0), broken=broken)
     assert (kernel != oracle).any()

@@ -3,7 +3,7 @@
 import numpy as np
 
 from matching import filter_programs, filters
-from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of
+from matching.attributes import MISSING_KEY, TYPES, AttributeSchema, attribute_value, key_of, list_keys
 from matching.conditions import parse_where
 from matching.fields import Refusal
 from matching.filter_programs import compile_filter, joined_programs
@@ -13,13 +13,14 @@ from matching.naive_conditions import where_holds
 from matching.naive_filters import holds, instructions_of
 from matching.naive_rows import messages_of
 
-SCHEMA = AttributeSchema.parse(["price:number", "type:category", "listed:time"])
+SCHEMA = AttributeSchema.parse(["price:number", "tags:categories", "type:category", "listed:time"])
 TYPES_BY_NAME = {one.name: TYPES[one.type] for one in SCHEMA.attributes}
 CATEGORIES = ("house", "flat", "boat")
 #: Few values, so that equal ones and neighbours meet; steps of numbers as small as a float64 has.
 NUMBERS = (-1.5, -5e-324, 0.0, -0.0, 5e-324, 1.0, float(np.nextafter(1.0, 2.0)), 2, 2**53 + 1, 1e300, -1e300)
 TIMES = ("1969-12-31T23:59:59.999999Z", "1970-01-01T00:00:00Z", "2020-05-01", "2020-05-01T00:00:00.000001+00:00")
 DOMAINS = {"price": NUMBERS, "type": (*CATEGORIES, "never seen"), "listed": TIMES}
+TAGS = ("garden", "sea", "balcony", "lift", 7, True)
 
 
 def random_where(draw):
@@ -43,22 +44,43 @@ def random_where(draw):
             if draw(2) or not wanted:
                 wanted["not"] = some if draw(2) else some[0]
             where[name] = wanted
+    if draw(2):
+        where["tags"] = random_tags(draw)
     return where
+
+
+def random_tags(draw):
+    """A condition on a list of categories."""
+    some = [TAGS[draw(len(TAGS))] for _ in range(1 + draw(3))]
+    form = draw(4)
+    if form < 2:
+        return some if form else some[0]
+    wanted = {("any", "all", "none", "not")[draw(4)]: some}
+    if draw(3) == 0:
+        wanted |= {("any", "all", "none")[draw(3)]: TAGS[draw(len(TAGS))]}
+    return wanted | ({"exists": bool(draw(2))} if draw(4) == 0 else {})
 
 
 def random_values(draw):
     """A message's values as they come; a third are missing."""
-    return {name: domain[draw(len(domain))] for name, domain in DOMAINS.items() if draw(3)}
+    values = {name: domain[draw(len(domain))] for name, domain in DOMAINS.items() if draw(3)}
+    tags = [TAGS[draw(len(TAGS))] for _ in range(draw(5))]
+    return values | ({"tags": tags} if draw(4) else {"tags": TAGS[draw(len(TAGS))]} if draw(2) else {})
 
 
 def keys_of(messages):
-    """int64[messages, attributes], and the checked values of each message by name."""
+    """int64[messages, columns], and the checked values of each message by name."""
     checked = [
         {one.name: attribute_value(one.type, message.get(one.name)) for one in SCHEMA.attributes}
         for message in messages
     ]
-    keys = [[key_of(message[one.name]) for one in SCHEMA.attributes] for message in checked]
-    return np.array(keys, np.int64).reshape(len(messages), len(SCHEMA)), checked
+    columns = [
+        list_keys([message[one.name] for message in checked])
+        if one.name == "tags"
+        else np.array([key_of(message[one.name]) for message in checked], np.int64).reshape(-1, 1)
+        for one in SCHEMA.attributes
+    ]
+    return np.concatenate(columns, axis=1), checked
 
 
 def batch_of(terms, keys=NO_KEYS, lon=None, lat=None):

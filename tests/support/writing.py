@@ -26,7 +26,7 @@ class WriterStream:
         Batches that may be in flight.
     settings : dict, optional
         Of the stream.
-    attributes, strict
+    attributes, strict, numbers
         As `open_stream` takes them.
     **options
         Of the writer.
@@ -39,12 +39,13 @@ class WriterStream:
         settings: dict[str, Any] | None = None,
         attributes: Sequence[str] = (),
         strict: bool = False,
+        numbers: str = "plain",
         **options: Any,
     ):
         self._stack = ExitStack()
         out.mkdir(exist_ok=True)
         self.registry = Registry()
-        given = out, settings or {}, {}, None, attributes, "", lambda line: None, self.registry, strict
+        given = out, settings or {}, {}, None, attributes, "", lambda line: None, self.registry, strict, numbers
         self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given)
         self.wal.run.write_report("running", {"live": self.wal.settings})
         self.in_flight = InFlight(most)

@@ -18,7 +18,7 @@ import numpy as np
 from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes
-from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged
+from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
 from matching.reserved import without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
@@ -143,8 +143,9 @@ class InvertedWindow(SkylineWindow):
 
     def _extend(self, seq, life, ended, lon, lat, term_offsets, terms, keys) -> None:
         """Append messages."""
-        if keys.shape[1] != self.ring.keys.shape[1]:  # the first messages with attributes
-            self.ring = self.ring._replace(keys=np.zeros((self.ring.seq.shape[0], keys.shape[1]), np.int64))
+        width = max(keys.shape[1], self.ring.keys.shape[1])
+        if width > self.ring.keys.shape[1]:  # the first messages with an attribute
+            self.ring = self.ring._replace(keys=widened(self.ring.keys, self.ring.seq.shape[0], width))
         end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
         if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
             live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
@@ -157,8 +158,8 @@ class InvertedWindow(SkylineWindow):
         ring, first, place = self.ring, self.rows, self._places
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
         ring.lon[first:end], ring.lat[first:end] = lon, lat
-        if keys.shape[1]:
-            ring.keys[first:end] = keys
+        if width:
+            ring.keys[first:end] = widened(keys, seq.shape[0], width)
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
         ring.terms[place:places] = terms
         self._link(first, end)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from compiling.njit import njit, njit_no_refcount
 from matching.filters import Filters, passes
 from matching.geo.sphere import distance_to
-from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres, widened
 from matching.storage.slots import longer
 from matching.storage.sorting import ascending
 from matching.topk.scores import whole_score
@@ -118,7 +118,10 @@ def join_window_rows(parts: list[WindowRows]) -> WindowRows:
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0] + [part.terms.shape[0] for part in parts])
-    head, point, terms, weights, place, keys = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    *columns, _ = zip(*parts, strict=True)
+    head, point, terms, weights, place = map(np.concatenate, columns)
+    width = max(part.keys.shape[1] for part in parts)
+    keys = np.concatenate([widened(part.keys, len(part), width) for part in parts])
     head[:, 2:] += np.repeat(starts[:-1], [len(part) for part in parts])[:, None]
     return WindowRows(head, point, terms, weights, place, keys)
 

@@ -413,7 +413,6 @@ def test_plan_tasks_large_files_are_shared_and_small_ones_grouped(tmp_path):
         ({"stop_share": 0}, "stop share"),
         ({"stop_share": float("nan")}, "stop share"),
         ({"rows_per_file": 0}, "rows per file"),
-        ({"text_column": ""}, "text column"),
         ({"stem_language": "klingon"}, "klingon"),
         ({"encoding": "latin-99"}, "encoding 'latin-99'"),
         ({"encoding": "base64"}, "encoding 'base64'"),

@@ -119,7 +119,7 @@ BAD = [
     {"text": "ramen"},
     {"text": "ramen", "lon": 200, "lat": 0},
     {"text": "ramen", "lon": math.nan, "lat": 0},
-    {"text": " ", "lon": 0, "lat": 0},
+    {"text": [], "lon": 0, "lat": 0},
     {"text": "ramen", "lon": 0, "lat": 0, "time": "yesterday"},
     {"text": 5, "lon": 0, "lat": 0},
     {"text": "ramen", "lon": 0, "lat": 0, "id": ["x"]},

@@ -90,8 +90,6 @@ def test_mapping_line_in_which_several_may_be_meant_is_refused(row, say):
 def test_mapping_of_what_messages_do_not_have_is_refused():
     with pytest.raises(ConfigError, match="name those of text"):
         ColumnMapping({"place": "x"})
-    with pytest.raises(ConfigError, match="must have a name"):
-        ColumnMapping({"text": ""})
 
 
 def test_live_takes_the_line_that_the_guide_shows(tmp_path):

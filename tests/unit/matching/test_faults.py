@@ -22,8 +22,6 @@ WORDS = Vocabulary(["ramen"], [1], [1], [1.0], 1)
     ("change", "reason", "column"),
     [
         ({"text": ["ramen"]}, "wrong_type", "text"),
-        ({"text": " "}, "empty_text", "text"),
-        ({"text": None}, "empty_text", "text"),
         ({"text": "a\0"}, "nul_byte", "text"),
         ({"id": "a\0"}, "nul_byte", "id"),
         ({"object_id": "\ud800"}, "bad_utf8", "object_id"),

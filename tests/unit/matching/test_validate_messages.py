@@ -109,6 +109,7 @@ def test_message_row_good_row_is_parsed():
         0,
         False,
         (),
+        (),
     )
     assert len(row.content) == 16
 
@@ -116,8 +117,6 @@ def test_message_row_good_row_is_parsed():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"text": None}, "empty_text"),
-        ({"text": " \n"}, "empty_text"),
         ({"text": 5}, "wrong_type"),
         ({"text": ["x"]}, "wrong_type"),
         ({"text": "x" * (MAX_TEXT_CHARACTERS + 1)}, "text_too_long"),

@@ -64,7 +64,7 @@ def test_writer_answers_nothing_before_it_is_on_disk(stack, tmp_path, monkeypatc
         assert go_on.wait(DEADLINE_S)
 
     monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", force)
-    found = stream.submit(message("m"), message("m"), Subscribe(tea("s")), message("n", ""))
+    found = stream.submit(message("m"), message("m"), Subscribe(tea("s")), message("n", 7))
     stream.writer.begin()
     assert at_disk.wait(DEADLINE_S) and found == []
     go_on.set()
@@ -277,12 +277,12 @@ def test_writer_batch_is_closed_behind_many_refused_rows(stack, tmp_path, monkey
     monkeypatch.setattr(writers, "TURN_ROWS", 10)
     monkeypatch.setattr(writers, "_MOST_TAKEN", 50)
     stream, order = stack.enter_context(WriterStream(tmp_path / "out", batch=5)), []
-    bad = [message("bad", "")] * 500
+    bad = [message("bad", 7)] * 500
     assert stream.writer.submit(bad, 1, lambda outcomes: order.append("flood"), "flood")
     assert stream.writer.submit([message("m")], 1, lambda outcomes: order.append("polite"), "polite")
     stream.writer.begin()
     stream.end()
-    assert order == ["polite", "flood"] and stream.writer.refused["empty_text"] == 500
+    assert order == ["polite", "flood"] and stream.writer.refused["wrong_type"] == 500
 
 
 def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_path):
