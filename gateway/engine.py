@@ -438,7 +438,7 @@ class Engine:
         return build_table([one.parsed for one in added], [one.number for one in added], [one.at for one in added])
 
     def _with_ids(self, added: _Added) -> _Added:
-        if not (added.parsed.unknown or added.parsed.unknown_excluded) or not self.vocabulary.most_terms:
+        if not (added.parsed.unknown or added.parsed.unknown_others) or not self.vocabulary.most_terms:
             return added
         parsed = subscription_row(added.row, self.vocabulary, self.space, self.kinds)
         assert isinstance(parsed, ParsedSubscription), "it was accepted"

@@ -32,6 +32,27 @@ def where_holds(where: Mapping[str, Any] | None, types: Mapping[str, str], value
     return True
 
 
+def query_holds(
+    query: str | Mapping[str, Any], types: Mapping[str, str], values: Mapping[str, Any], words: Collection[str]
+) -> bool:
+    """Whether a message with these values and words satisfies a query in the form of a tree.
+
+    A text in it is one word, lists under `all`, `any` and `none` have texts and trees, `where` has conditions; all
+    that one object has must hold.
+    """
+    if isinstance(query, str):
+        return query in words
+    for name, members in query.items():
+        if name == "where":
+            held = where_holds(members, types, values)
+        else:
+            each = [query_holds(member, types, values, words) for member in members]
+            held = {"all": all(each), "any": any(each), "none": not any(each)}[name]
+        if not held:
+            return False
+    return True
+
+
 def _holds(operator: str, operand: Any, type_name: str, value: Any) -> bool:
     if operator == "exists":
         return operand == (value is not None)

@@ -13,6 +13,7 @@ from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
+_NAMES += ("either", "neither")
 
 
 class Instruction(NamedTuple):
@@ -47,6 +48,10 @@ def holds(one: Instruction, lon: float, lat: float, terms: Collection[int], keys
     keys : sequence of int      of its attributes
     """
     name, argument, words = one
+    if name in ("either", "neither"):
+        branches = branches_of(one)
+        held = any(all(holds(each, lon, lat, terms, keys) for each in branch) for branch in branches)
+        return held == (name == "either")
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
         return common >= argument if name == "at least" else common == 0
@@ -61,6 +66,16 @@ def holds(one: Instruction, lon: float, lat: float, terms: Collection[int], keys
     if name == "absent" or key == _MISSING:
         return name == "absent" and key == _MISSING
     return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
+
+
+def branches_of(group: Instruction) -> list[list[Instruction]]:
+    """The branches of an instruction that has some."""
+    found, at = [], 0
+    while at < len(group.words):
+        end = at + 1 + group.words[at]
+        found.append(list(_cut(group.words[at + 1 : end])))
+        at = end
+    return found
 
 
 def rings_of(polygon: Instruction) -> list[list[tuple[float, float]]]:

@@ -27,6 +27,7 @@ from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import identifier, shown
 from matching.reasons import MAX_LINE_BYTES
+from matching.subscription_words import read_as
 from matching.validate import ParsedMessage
 from spouts.log import Origin
 from spouts.parsed import parse_message
@@ -481,6 +482,7 @@ class Writer(Pipe):
             "subscription_id": name,
             "etag": etag,
             "from_seq": self._next_seq,
+            **read_as(row.columns, self._admission.vocabulary),
         }
 
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:

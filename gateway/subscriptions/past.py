@@ -11,6 +11,8 @@ from matching.filter_fields import ALL_KEYWORDS
 from matching.filter_programs import (
     AT_LEAST,
     CIRCLE,
+    EITHER,
+    NEITHER,
     POLYGON,
     WITHOUT,
     Instruction,
@@ -113,7 +115,8 @@ def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past:
     if kind.place == "region" and not any(one.operation in (CIRCLE, POLYGON) for one in instructions):
         parts["region"] = _meets(parsed.region, kind, past.messages, rows)
     for one in instructions:
-        if one.operation != AT_LEAST:
+        # that of `match`, which is counted above
+        if one.operation != AT_LEAST or one.argument != parsed.needs or list(one.words) != terms:
             name, passes = _name_of(one.operation, one.argument, kind, vocabulary), _passing(one, rows, past.messages)
             parts[name] = parts[name] & passes if name in parts else passes
     return Tested(rows, parts)
@@ -128,6 +131,8 @@ def _passing(one: Instruction, rows: Int64, messages: MessageBatch) -> np.ndarra
 def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) -> str:
     if operation == WITHOUT:
         return "not_keywords"
+    if operation in (AT_LEAST, EITHER, NEITHER):
+        return "query"
     if operation == CIRCLE:
         return "radius_m" if "radius_m" in kind.shapes else "circle"
     return "polygon" if operation == POLYGON else f"where {vocabulary.attributes.attributes[argument].name}"
