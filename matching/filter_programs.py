@@ -7,6 +7,7 @@ argument, number of its words) and its words. The argument is in parentheses; fl
   (attribute): no words.
 - `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
 - `EITHER`, `NEITHER`: branches, of which one at least has to hold, or none may; a branch is a program like the whole.
+- `PHRASE` (most other words between): terms in the order in which they must appear.
 - `CIRCLE`: lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
 - `POLYGON` (number of rings): numbers of corners, of bands and of members; southern edge, bands per degree; offsets of
   the rings, offsets of the bands; members; lon of all corners, then lat (`matching.geo.polygons`).
@@ -25,7 +26,7 @@ from matching.conditions import ANY_OF, NONE_OF, WITHIN, Condition, interval_of
 from matching.model import NO_WORDS, Int64
 
 #: Operations beyond those of `matching.conditions`.
-AT_LEAST, WITHOUT, CIRCLE, POLYGON, EITHER, NEITHER = range(5, 11)
+AT_LEAST, WITHOUT, CIRCLE, POLYGON, EITHER, NEITHER, PHRASE = range(5, 12)
 #: Most groups within each other; `matching.query` allows fewer.
 MAX_NESTED = 16
 #: Layout of a head: operation in the bits from 0, argument from `ARGUMENT_AT`, number of words from `LENGTH_AT`.

@@ -24,6 +24,7 @@ from matching.filter_programs import (
     LENGTH_AT,
     MAX_NESTED,
     NEITHER,
+    PHRASE,
     POLYGON,
     WITHOUT,
     Instruction,
@@ -265,11 +266,14 @@ def message_passes(filters, slot, batch, row):
     lon = (batch.west[row] + batch.east[row]) / 2.0
     lat = (batch.south[row] + batch.north[row]) / 2.0
     first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
-    return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last)
+    begin, end = np.int64(0), np.int64(0)
+    if batch.order_offsets.shape[0]:
+        begin, end = batch.order_offsets[row], batch.order_offsets[row + 1]
+    return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last, batch.order, begin, end)
 
 
 @njit_no_refcount
-def passes(filters, slot, lon, lat, keys, row, terms, first, last):
+def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_first, order_last):
     """Whether a message satisfies the filter of a slot; true if it has none.
 
     Parameters
@@ -279,6 +283,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     lon, lat : float             of the message; the centre of a range message
     keys, row : int64[n, attributes], int       keys[row] are those of the message; what it lacks is missing
     terms, first, last : int32[nnz], int, int   terms[first:last] are those of the message, ascending
+    order, order_first, order_last : int32[words], int, int    order[order_first:order_last]: in order of appearance
 
     Notes
     -----
@@ -317,6 +322,8 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
                     x, y, z = unit_vector(lon, lat)
                 chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
                 fits = chord <= numbers[centre + 3]
+            elif operation == PHRASE:
+                fits = _in_a_row(words, begin, after, argument, order, order_first, order_last)
             elif operation == POLYGON:
                 fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
             else:
@@ -380,6 +387,24 @@ def _shared(words, begin, after, terms, first, last, most):
             begin += 1
             first += 1
     return shared
+
+
+@njit_no_refcount
+def _in_a_row(words, begin, after, most_between, order, first, last):
+    """Whether order[first:last] has words[begin:after] in this order, with at most so many others between."""
+    length = after - begin
+    for start in range(first, last - length + 1):
+        if order[start] != words[begin]:
+            continue
+        # of all ways to go on from here the earliest ends first
+        at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
+        while at < after and place < end:
+            if order[place] == words[at]:
+                at += 1
+            place += 1
+        if at == after:
+            return True
+    return False
 
 
 @njit_no_refcount

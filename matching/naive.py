@@ -74,7 +74,9 @@ def passes(subscription: Subscription, message: Message) -> bool:
 def first_failed(subscription: Subscription, message: Message) -> Instruction | None:
     """The first instruction of the filter that a message does not satisfy."""
     lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
-    failed = (one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys))
+    failed = (
+        one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys, message.order)
+    )
     return next(failed, None)
 
 

@@ -4,9 +4,10 @@ Shares no code with `matching.conditions`. Values of a message are a float, a te
 conditions have been accepted by `parse_where`, and are read here as they came.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import combinations
 from typing import Any
 
 
@@ -33,13 +34,20 @@ def where_holds(where: Mapping[str, Any] | None, types: Mapping[str, str], value
 
 
 def query_holds(
-    query: str | Mapping[str, Any], types: Mapping[str, str], values: Mapping[str, Any], words: Collection[str]
+    query: str | Mapping[str, Any], types: Mapping[str, str], values: Mapping[str, Any], words: Sequence[str]
 ) -> bool:
-    """Whether a message with these values and words satisfies a query in the form of a tree.
+    """Whether a message with these values, and words in this order, satisfies a query in the form of a tree.
 
-    A text in it is one word, lists under `all`, `any` and `none` have texts and trees, `where` has conditions; all
-    that one object has must hold.
+    A text in it is one word, or words in quotes, with `~n` behind where n others may stand between. Lists under `all`,
+    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold.
     """
+    if isinstance(query, str) and query.startswith('"'):
+        phrase, _, between = query[1:].partition('"')
+        own, most = phrase.split(), int(between[1:] or 0)
+        chosen = combinations(range(len(words)), len(own))
+        return any(
+            [words[place] for place in places] == own and places[-1] - places[0] < len(own) + most for places in chosen
+        )
     if isinstance(query, str):
         return query in words
     for name, members in query.items():

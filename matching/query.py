@@ -1,8 +1,9 @@
 """Queries as people write them: a line of text, or a tree in JSON, read into one tree.
 
 The text is Lucene's simple syntax: words side by side are all needed, `OR` stands between alternatives, brackets group,
-`-` before a word, a group or a phrase excludes it. `AND`, `NOT` and `|` are read too. `a OR b c` is refused, since
-readers disagree on what it means.
+`-` before a word, a group or a phrase excludes it. A phrase in quotes means its words in this order, side by side, or
+with at most n other words between them: `"rotes fahrrad"~2`. `AND`, `NOT` and `|` are read too. `a OR b c` is refused,
+since readers disagree on what it means.
 
 The tree has lists under `all`, `any` and `none`, whose members are texts of that syntax, conditions (`{"where":
 {"price": {"lte": 900}}}`), and trees. Several of these in one object must all hold.
@@ -22,9 +23,11 @@ from matching.reasons import MAX_LEAVES, MAX_QUERY_CHARACTERS
 #: Most groups within each other.
 MAX_QUERY_DEPTH = 8
 #: Operations of a `Node`. The first three have parts.
-ALL, ANY, NONE, WORD, WHERE = "all", "any", "none", "word", "where"
+ALL, ANY, NONE, WORD, PHRASE, WHERE = "all", "any", "none", "word", "phrase", "where"
+#: Most other words between those of a phrase.
+MAX_BETWEEN = 100
 
-_TOKEN = re.compile(r'\s*(?:([()|])|(-)(?=[^\s)|])|("[^"]*"?)|([^\s()|"]+))')
+_TOKEN = re.compile(r'\s*(?:([()|])|(-)(?=[^\s)|])|("[^"]*"?(?:~[^\s()|"]*)?)|([^\s()|"]+))')
 #: The group of a minus right before what it excludes; one that stands alone is a word to this, and refused.
 _MINUS = 2
 _JOINS = {"AND": ALL, "OR": ANY, "|": ANY}
@@ -34,8 +37,8 @@ class Node(NamedTuple):
     """A part of a query.
 
     parts : tuple of Node    of `ALL`, `ANY` and `NONE`
-    value                    `WORD`: the text of a word; `WHERE`: conditions as `matching.conditions.parse_where` takes
-                             them
+    value                    `WORD`: the text of a word; `PHRASE`: those of its words, and how many others may stand
+                             between them; `WHERE`: conditions as `matching.conditions.parse_where` takes them
     """
 
     operation: str
@@ -43,16 +46,23 @@ class Node(NamedTuple):
     value: Any = None
 
     def leaves(self) -> Iterator["Node"]:
-        """All words and conditions, in order."""
-        if self.operation in (WORD, WHERE):
+        """All words, phrases and conditions, in order."""
+        if self.operation in (WORD, PHRASE, WHERE):
             yield self
         for part in self.parts:
             yield from part.leaves()
+
+    def words(self) -> tuple[str, ...]:
+        """Those of a leaf."""
+        return (self.value,) if self.operation == WORD else self.value[0] if self.operation == PHRASE else ()
 
     def __str__(self) -> str:
         """The query as a text; conditions in curly brackets."""
         if self.operation == WORD:
             return self.value
+        if self.operation == PHRASE:
+            words, between = self.value
+            return f'"{" ".join(words)}"' + (f"~{between}" if between else "")
         if self.operation == WHERE:
             return json.dumps(self.value, ensure_ascii=False)
         if self.operation == NONE:
@@ -62,7 +72,7 @@ class Node(NamedTuple):
         return " ".join(map(str, self.parts))
 
     def _bracketed(self) -> str:
-        alone = self.operation in (WORD, WHERE, ANY) or (self.operation == NONE and len(self.parts) == 1)
+        alone = self.operation in (WORD, PHRASE, WHERE, ANY) or (self.operation == NONE and len(self.parts) == 1)
         return str(self) if alone else f"({self})"
 
 
@@ -95,7 +105,7 @@ def parse_query(query: Any) -> Node | Refusal:
     except _Bad as error:
         return Refusal("bad_query", str(error), Fault("query", query))
     leaves = list(found.leaves())
-    size = sum(len(one.value) for one in leaves if one.operation == WORD)
+    size = sum(len(word) for one in leaves for word in one.words())
     if len(leaves) > MAX_LEAVES or size > MAX_QUERY_CHARACTERS:
         return Refusal("too_large_query", f"query has {len(leaves):,} words and conditions", Fault("query", query))
     return found
@@ -206,7 +216,20 @@ class _Text:
     def _leaf(self, token: str) -> Node:
         self._next -= 1
         if token.startswith('"'):
-            raise self._bad("phrases are not there yet: write the words without quotes, all of them are needed")
+            text, quote, between = token[1:].partition('"')
+            if not quote:
+                raise self._bad('this quote is not closed: write " behind the phrase')
+            if not text.strip():
+                raise self._bad("expected words between the quotes")
+            if between not in ("", "~") and not (between[1:].isdecimal() and len(between) < 5):
+                raise self._bad('~ behind a phrase needs a number, "rotes fahrrad"~2')
+            most = int(between[1:] or 1) if between else 0
+            if most > MAX_BETWEEN:
+                raise self._bad(f"at most {MAX_BETWEEN} other words may stand between those of a phrase")
+            self._next += 1
+            return Node(PHRASE, value=(tuple(text.split()), most))
+        if "~" in token:
+            raise self._bad("~ stands behind a phrase in quotes")
         if "*" in token:
             raise self._bad("beginnings of words are not there yet: write whole words, (fahrrad OR fahrräder)")
         if token == "-":

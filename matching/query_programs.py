@@ -19,19 +19,21 @@ from matching.filter_programs import (
     condition_instruction,
     program_of,
 )
-from matching.query import ALL, ANY, NONE, WHERE, WORD, Node, parse_query, simplified
+from matching.filter_programs import PHRASE as PHRASE_OF
+from matching.query import ALL, ANY, NONE, PHRASE, WHERE, WORD, Node, parse_query, simplified
 from matching.reasons import MAX_LEAVES
-from matching.text import Vocabulary
+from matching.text import Vocabulary, has_unspaced
 
 
 class Query(NamedTuple):
     """A query whose words are terms.
 
     tree : Node               a `WORD` has one term
-    scoring : tuple of str    distinct words that are not excluded, in order of appearance
-    required : tuple of str   of these, the words that every match has
+    scoring : tuple of str    distinct words, outside phrases, that are not excluded, in order of appearance
+    required : tuple of str   words that every match has, those of phrases too
     choices : tuple of str    where there are none: words of which every match has one; empty if there are none either
     requires : bool           whether a match must have anything, a word or a value
+    scores : bool             whether every match has a word of `scoring`
     """
 
     tree: Node
@@ -39,11 +41,17 @@ class Query(NamedTuple):
     required: tuple[str, ...]
     choices: tuple[str, ...]
     requires: bool
+    scores: bool
+
+    @property
+    def phrases(self) -> bool:
+        """Whether there is a phrase."""
+        return any(one.operation == PHRASE for one in self.tree.leaves())
 
     @property
     def words(self) -> tuple[str, ...]:
         """All distinct terms."""
-        return tuple(dict.fromkeys(one.value for one in self.tree.leaves() if one.operation == WORD))
+        return tuple(dict.fromkeys(word for one in self.tree.leaves() for word in one.words()))
 
 
 def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
@@ -67,7 +75,8 @@ def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
         return Refusal("too_large_query", f"query has {leaves:,} words and conditions", Fault("query", given))
     required = tuple(dict.fromkeys(_required(bound)))
     choices = () if required else tuple(dict.fromkeys(_choices(bound, vocabulary) or ()))
-    return Query(bound, tuple(dict.fromkeys(positive_words(bound))), required, choices, _requires(bound))
+    scores = _choices(bound, vocabulary, phrases=False) is not None
+    return Query(bound, tuple(dict.fromkeys(positive_words(bound))), required, choices, _requires(bound), scores)
 
 
 def clauses_of(query: Query, vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
@@ -113,9 +122,14 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
     if leaf.operation == WHERE:
         conditions = parse_where(leaf.value, vocabulary.attributes)
         return conditions if isinstance(conditions, Refusal) else None
-    terms = vocabulary.keyword_terms(leaf.value)
+    if leaf.operation == PHRASE and not vocabulary.keeps_order:
+        return Refusal("no_word_order", f"{leaf} is a phrase")
+    text = " ".join(leaf.words())
+    terms = vocabulary.terms_of(text)
     if not terms:
-        return Refusal("bad_query", f"there is no word in {shown(leaf.value)}: leave it out")
+        return Refusal("bad_query", f"there is no word in {shown(text)}: leave it out")
+    if leaf.operation == PHRASE and has_unspaced(text):
+        return Refusal("bad_query", f"{leaf} has letters of a script without spaces, which phrases cannot have yet")
     stopped = next((term for term in terms if term in vocabulary.stop_terms), None)
     return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
 
@@ -124,11 +138,14 @@ def _bound(node: Node, vocabulary: Vocabulary) -> Node:
     """The tree with a term in each word."""
     if node.operation == WORD:
         return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
+    if node.operation == PHRASE:
+        terms = vocabulary.terms_of(" ".join(node.words()))
+        return node._replace(value=(tuple(terms), node.value[1])) if len(terms) > 1 else Node(WORD, value=terms[0])
     return node._replace(parts=tuple(_bound(part, vocabulary) for part in node.parts))
 
 
 def positive_words(node: Node) -> Iterator[str]:
-    """Words outside `NONE`."""
+    """Words outside `NONE` and phrases."""
     if node.operation == WORD:
         yield node.value
     elif node.operation != NONE:
@@ -138,20 +155,22 @@ def positive_words(node: Node) -> Iterator[str]:
 
 def _required(node: Node) -> Iterator[str]:
     """Words that every message has that satisfies a node."""
-    if node.operation == WORD:
-        yield node.value
+    if node.operation in (WORD, PHRASE):
+        yield from node.words()
     elif node.operation == ALL:
         for part in node.parts:
             yield from _required(part)
 
 
-def _choices(node: Node, vocabulary: Vocabulary) -> list[str] | None:
-    """Words of which every message has one that satisfies a node, the rarest such list; None if there is none."""
-    if node.operation == WORD:
-        return [node.value]
-    if node.operation not in (ALL, ANY):
+def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[str] | None:
+    """Words of which every message has one that satisfies a node, the rarest such list; None if there is none.
+
+    `phrases`: those of phrases count.
+    """
+    if node.operation not in (ALL, ANY, WORD, PHRASE) or (node.operation == PHRASE and not phrases):
         return None
-    found = [_choices(part, vocabulary) for part in node.parts]
+    found = [_choices(part, vocabulary, phrases) for part in node.parts]
+    found += [[word] for word in node.words()]
     lists = [one for one in found if one is not None]
     if node.operation == ANY:
         return [word for one in lists for word in one] if len(lists) == len(found) else None
@@ -165,7 +184,7 @@ def _choices(node: Node, vocabulary: Vocabulary) -> list[str] | None:
 
 def _requires(node: Node) -> bool:
     """Whether no message satisfies a node that has neither a word nor a value."""
-    if node.operation in (WORD, WHERE):
+    if node.operation in (WORD, PHRASE, WHERE):
         return True
     if node.operation == NONE:
         return False
@@ -181,6 +200,8 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
             words[part.value] = None
         elif part.operation == WHERE:
             conditions += _conditions(part.value, vocabulary)
+        elif part.operation == PHRASE:
+            last.append(_phrase(part, vocabulary))
         elif part.operation == ALL:
             groups += _conjunction(part.parts, vocabulary)
         else:
@@ -198,6 +219,13 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
     conditions += [Instruction(WITHOUT, 0, without)] if without else []
     conditions += [_needs(len(words), words, vocabulary)] if words else []
     return [*conditions, *groups, *last]
+
+
+def _phrase(node: Node, vocabulary: Vocabulary) -> Instruction:
+    words, between = node.value
+    ids = [vocabulary.id_of(word) for word in words]
+    known = [term for term in ids if term is not None]
+    return Instruction(PHRASE_OF, between, known) if len(known) == len(ids) else _needs(1, (), vocabulary)
 
 
 def _branch(node: Node, vocabulary: Vocabulary) -> list[Instruction]:

@@ -66,6 +66,8 @@ def indexed_by_query(
         keywords = words_of(obj["keywords"], vocabulary) or "no_keyword"
         if isinstance(keywords, str):
             return keywords
+    if query.phrases and kind.windowed:
+        return Refusal("phrase_not_served", f"a {kind.name} keeps no order of words", Fault("query", obj["query"]))
     wanted = len(keywords) if needs == ALL_KEYWORDS else needs
     stopped = [word for word in keywords if word in vocabulary.stop_terms]
     if stopped and kind.all_keywords and wanted == len(keywords):
@@ -74,7 +76,7 @@ def indexed_by_query(
         return "match_too_large"
     if not kind.all_keywords:
         words = tuple(dict.fromkeys((*keywords, *query.scoring)))
-        if query.scoring and not (query.required or query.choices):
+        if query.scoring and not query.scores:
             what = f"a {kind.name} ranks by words, and messages without any word of the query satisfy it"
             return Refusal("no_needed_word", what, Fault("query", obj["query"]))
         made = instructions_of_query(query, vocabulary, words)

@@ -48,6 +48,7 @@ CLEAN_SCHEMA = pa.schema(
         ("op", pa.int32()),
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
+        ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`
         ("bad_time", pa.bool_()),
     ]
 )
@@ -58,7 +59,7 @@ _REASONS_SCHEMA = pa.schema([("reason", pa.string()), ("rows", pa.int64())])
 _CLEAN_SPARK_SCHEMA = (
     "row_id long, reason string, original string, column string, message_id string, content binary, lon double, "
     "lat double, west double, south double, east double, north double, event_time_us long, text string, "
-    "object_id string, op int, terms array<string>, counts array<int>, bad_time boolean"
+    "object_id string, op int, terms array<string>, counts array<int>, word_order array<int>, bad_time boolean"
 )
 
 
@@ -125,7 +126,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         rows: list[tuple] = []
         terms: list[str] = []
         counts: list[int] = []
-        cuts = [0]
+        cuts, order, ends = [0], list[int](), [0]
         attributes: list[tuple] = []
         for read in block:
             row = cleaner.clean(read.values, read.attributes)
@@ -136,15 +137,20 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
             else:
                 # `ahead`, the last field, is for live streams
                 rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time))
-                terms += row.counts
-                counts += row.counts.values()
+                found = row.counts
+                terms += found
+                counts += found.values()
+                places = dict(zip(found, range(len(found)), strict=True))
+                order += map(places.__getitem__, row.terms)
                 attributes.append(row.attributes)
             cuts.append(len(terms))
+            ends.append(len(order))
         *flat, bad_times = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
         offsets = pa.array(cuts, pa.int32())
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(counts, pa.int32())))
+        arrays.append(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(order, pa.int32())))
         arrays.append(pa.array(bad_times, pa.bool_()))
         for values, column_type in zip(zip(*attributes, strict=True), attribute_types, strict=True):
             arrays.append(pa.array(values, column_type))

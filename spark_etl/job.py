@@ -295,6 +295,7 @@ def _transform(
         "messages_without_terms": facts["messages_without_terms"],
         "total_tokens": done.vocabulary.pop("tokens"),
         "vocabulary_size": done.vocabulary["rows"],
+        "word_order": True,
         "stop_terms": done.stop_terms,
         "extent": facts["extent"],
         **({"attributes": attributes} if attributes else {}),

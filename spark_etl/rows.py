@@ -3,12 +3,13 @@
 Needs no Spark.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matching.attributes import attribute_value
 from matching.fields import coordinate
-from matching.text import count_terms, term_form
+from matching.text import term_form, terms_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
@@ -19,12 +20,18 @@ MAX_ORIGINAL_CHARACTERS = 1_000
 
 
 class CleanRow(NamedTuple):
-    """A checked message, the counts of its terms, whether its time could not be read, and its attributes' values."""
+    """A checked message, its terms in order of appearance, whether its time could not be read, and its attributes'
+    values."""
 
     message: ParsedMessage
-    counts: dict[str, int]
+    terms: list[str]
     bad_time: bool
     attributes: tuple[float | int | str | None, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each term occurs, in order of first appearance. O(terms)."""
+        return dict(Counter(self.terms))
 
 
 class RowCleaner:
@@ -58,16 +65,16 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
-        counts = {} if message.op == DELETE else count_terms(message.text, self._form)
+        terms = [] if message.op == DELETE else terms_of(message.text, self._form)
         if not len(self._schema):
-            return CleanRow(message, counts, self._bad_time)
+            return CleanRow(message, terms, self._bad_time)
         try:
             checked = tuple(
                 attribute_value(one.type, value) for one, value in zip(self._schema.attributes, attributes, strict=True)
             )
         except ValueError:
             return "bad_attribute"
-        return CleanRow(with_attributes(message, checked), counts, self._bad_time, checked)
+        return CleanRow(with_attributes(message, checked), terms, self._bad_time, checked)
 
     def _time(self, value: Any) -> int | None:
         try:

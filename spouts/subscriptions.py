@@ -136,6 +136,7 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
             folds_accents=options.get("fold_accents", False),
             attributes=AttributeSchema.parse(options.get("attribute") or ()),
             most_terms=most_terms,
+            keeps_order=most_terms > 0 or bool(manifest.get("word_order")),  # a live stream keeps it itself
         )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(

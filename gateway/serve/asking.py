@@ -34,7 +34,6 @@ from matching.subscription_words import words_of_row
 from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
-from matching.words.message_words import weigh
 from spouts.cutting import Rows
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
 from topology.settings import LiveConfig
@@ -182,7 +181,7 @@ class Asking:
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
                 yield facts, next(subscriptions_of(build_table([row], [0], [0])))
 
-        given = (parsed, counts, words, space, self._admission.window, fading)
+        given = (parsed, words, space, self._admission.window, fading)
         reached, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
@@ -263,8 +262,7 @@ class Asking:
             share()
             if record.messages:
                 block, terms = block_of(record, at, space, self._wal.log)
-                vectors, reserved = weigh(terms, self._vocabulary.idf), self._vocabulary.reserved
-                yield rows_of(block, vectors, reserved, at, space, window)
+                yield rows_of(block, terms, self._vocabulary, at, space, window)
 
     def _rows(self, seqs: Iterable[int]) -> dict[int, Row]:
         """Logged messages, as answers show them."""

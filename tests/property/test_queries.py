@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching.attributes import AttributeSchema, key_of
@@ -38,7 +38,9 @@ PLACES = {
 
 
 def drawn_tree(draw, depth=0):
-    """A query as a tree, whose texts are one word each; `draw(n)` gives a whole number below n."""
+    """A query as a tree, whose texts are a word or a phrase each; `draw(n)` gives a whole number below n."""
+    if depth and not draw(5):
+        return f'"{" ".join(WORDS[draw(3 + draw(4))] for _ in range(2 + draw(2)))}"' + ("", "~1", "~3")[draw(3)]
     if depth and draw(3):
         return WORDS[draw(len(WORDS))] if draw(4) else {"where": {"price": {"lte": draw(4)}}}
     names = ("all", "any", "none")
@@ -74,7 +76,8 @@ def drawn(seed, queries=150, messages=120):
 
 
 def drawn_message(draw):
-    return {KNOWN[draw(5)] for _ in range(draw(5))}, (None, draw(6))[draw(5) > 0]
+    """Words in order, `z` for one without a term, and a price or none."""
+    return [[*KNOWN, "z"][draw(6)] for _ in range(draw(6))], (None, draw(6))[draw(5) > 0]
 
 
 def batch(messages):
@@ -82,9 +85,11 @@ def batch(messages):
     keys = np.array([[key_of(None if price is None else float(price))] for _, price in messages], np.int64).reshape(
         -1, 1
     )
-    made = batch_of([{*map(VOCABULARY.id_of, words), VOCABULARY.reserved} for words, _ in messages], keys)
+    ids = [[KNOWN.index(word) if word in KNOWN else -1 for word in words] for words, _ in messages]
+    made = batch_of([{*own, VOCABULARY.reserved} - {-1} for own in ids], keys)
     weights = np.where(made.terms == VOCABULARY.reserved, np.float32(-0.0), made.weights)
-    return type(made)(**(made._asdict() | {"weights": weights}))
+    ends, order = np.cumsum([0, *map(len, ids)]), np.array([one for own in ids for one in own], np.int32)
+    return type(made)(**(made._asdict() | {"weights": weights, "order_offsets": ends, "order": order}))
 
 
 def wanted(tree, messages):
@@ -105,9 +110,10 @@ def test_program_of_a_query_says_what_the_oracle_says(seed):
     some = batch(messages)
     assert (passing_plain(made, some) == oracle).all()
     assert np.argwhere(passing(made, some) != oracle).tolist() == []
-    assert 3000 < oracle.sum() < oracle.size - 3000, "too few pairs of one verdict, so little is compared"
+    assert 1500 < oracle.sum() < oracle.size - 1500, "too few pairs of one verdict, so little is compared"
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_program_of_a_query_says_what_the_oracle_says_whatever_is_drawn(data):
     def draw(below):
@@ -139,25 +145,25 @@ def subscription_holds(kind, row, words, price):
     query = row["query"]
     own, positive = set(row.get("keywords") or ()), positive_words(query)
     need = {None: len(own) if kind == "boolean" else 0, "all": len(own), "any": 1}.get(row["match"], row["match"])
-    if own and len(own & words) < need:
+    if own and len(own & {*words}) < need:
         return False
     scoring = own | positive
-    if kind != "boolean" and scoring and not scoring & words:
+    if kind != "boolean" and scoring and not scoring & {*words}:
         return False
     return query_holds(query, TYPES, {"price": price}, words)
 
 
 def positive_words(tree):
-    """Words that score: those outside `none`."""
+    """Words that score: those outside `none` and phrases."""
     if isinstance(tree, str):
-        return {tree}
+        return {tree} if tree.isalpha() else set()
     lists = [members for name, members in tree.items() if name in ("all", "any")]
     return {word for members in lists for member in members for word in positive_words(member)}
 
 
 def asked(kind):
     """The table of subscriptions of a kind with queries, messages, and what the oracle says of each pair."""
-    trees, messages = drawn(7, 400)
+    trees, messages = drawn(7, 500)
     generator = np.random.default_rng(8)
     rows = []
     for number, tree in enumerate(trees):
@@ -168,11 +174,11 @@ def asked(kind):
         rows.append(row)
     parsed = [subscription_row(row, VOCABULARY, SPACE, KINDS) for row in rows]
     refused = {one.reason for one in parsed if isinstance(one, Refusal)}
-    assert refused <= {"no_known_keyword", "no_needed_word", "no_keyword"}, refused
+    assert refused <= {"no_known_keyword", "no_needed_word", "no_keyword", "phrase_not_served"}, refused
     taken = [(row, one) for row, one in zip(rows, parsed, strict=True) if not isinstance(one, Refusal)]
-    assert len(taken) > 150
+    assert len(taken) > 50
     oracle = np.array([[subscription_holds(kind, row, *message) for message in messages] for row, _ in taken])
-    assert 1500 < oracle.sum() < oracle.size - 1500
+    assert 500 < oracle.sum() < oracle.size - 500
     numbers = range(len(taken))
     return build_table([one for _, one in taken], numbers, [0] * len(taken)), batch(messages), oracle
 
@@ -210,6 +216,11 @@ def test_subscription_with_a_query_is_found_where_the_oracle_says(kind):
         ("a - b", "character 3, at '-'"),
         ("()", "character 2, at ')'"),
         ("fahr*", "character 1"),
+        ('a "b c', "character 3"),
+        ('"b c"~x', "needs a number"),
+        ('"b c"~101', "at most 100"),
+        ('a ""', "between the quotes"),
+        ("fahrad~2", "behind a phrase"),
         ("-" * 20 + "a", "nested"),
         ("(" * 5000 + "a", "nested"),
         ({"any": []}, "query any is"),
@@ -226,6 +237,7 @@ def test_query_that_cannot_be_read_is_refused_with_its_place(query, where):
     assert found.fault.column == "query"
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='ab ()-|"*~{}\\ORANDT', max_size=30) | st.recursive(
     st.text(max_size=5) | st.none() | st.integers(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner),
