@@ -157,7 +157,7 @@ def _columns(
 
 def repeated(offsets: Int64, terms: Int32, counts: Int32) -> tuple[Int64, Int32]:
     """Terms of messages, each as often as it occurs, as if they had appeared in this order."""
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    before: Any = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     return before[offsets], np.repeat(terms, counts)
 
 
