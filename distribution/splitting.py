@@ -9,11 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiling.njit import njit
-from matching.model import Int64, MessageBatch
+from matching.model import Int64, MessageBatch, take_optional
 from matching.storage.slots import as_input
 
 #: What the rows of a column are: `_EMPTY`: it has none, the same in all parts; else messages, terms, or ends of terms.
 _EMPTY, _ROWS, _TERMS, _OFFSETS = range(-1, 3)
+#: Columns that are cut by ends of their own.
+_ORDER = ("order_offsets", "order")
 _RUNS_OF = {"terms": _TERMS, "weights": _TERMS, "counts": _TERMS, "term_offsets": _OFFSETS}
 
 
@@ -34,6 +36,8 @@ def split(messages: MessageBatch, rows: Sequence[Int64]) -> tuple[list[MessageBa
     # by identity: west and east of points are one column
     columns, layout = dict[int, tuple[np.ndarray, int]](), list[int]()
     for name, column in zip(MessageBatch._fields, messages, strict=True):
+        if name in _ORDER:
+            continue
         runs, key = _RUNS_OF.get(name, _ROWS) if column.size else _EMPTY, id(column)
         if key not in columns:
             columns[key] = _gathered(column, runs, picked, places, offsets), runs
@@ -42,13 +46,21 @@ def split(messages: MessageBatch, rows: Sequence[Int64]) -> tuple[list[MessageBa
     for column, runs in columns.values():
         if runs != _EMPTY:
             widths[runs] += column.itemsize * (column.shape[1] if column.ndim > 1 else 1)
+    order_ends, order = take_optional(messages.order_offsets, messages.order, picked)
+    order.setflags(write=False)
     row_cuts, of_terms, parts, sizes = cuts.tolist(), term_cuts.tolist(), [], []
     for number in range(len(rows)):
         first, last, begin, end = row_cuts[number], row_cuts[number + 1], of_terms[number], of_terms[number + 1]
         ends = slice(first, last), slice(begin, end), slice(first + number, last + number + 1)
         views = [column if runs == _EMPTY else column[ends[runs]] for column, runs in columns.values()]
-        parts.append(MessageBatch(*[views[at] for at in layout]))
-        sizes.append(sum(width * (each.stop - each.start) for width, each in zip(widths, ends, strict=True)))
+        words = order_ends, order  # empty stays empty
+        if order_ends.shape[0]:
+            own = order_ends[first : last + 1]
+            words = own - own[0], order[own[0] : own[-1]]
+            words[0].setflags(write=False)
+        parts.append(MessageBatch(*[*(views[at] for at in layout), *words]))
+        of_rows = sum(width * (each.stop - each.start) for width, each in zip(widths, ends, strict=True))
+        sizes.append(of_rows + sum(each.nbytes for each in words))
     return parts, sizes
 
 

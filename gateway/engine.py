@@ -43,9 +43,10 @@ from matching.model import (
 )
 from matching.reasons import MAX_DEPTH, explain
 from matching.space import DISTANCE, Space
-from matching.text import TermColumns, Vocabulary
+from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
@@ -314,9 +315,9 @@ class Engine:
         block = MessageBlock.of(taken, self.vocabulary.attributes)
         cut = new_terms.words.cut(block.words())
         new_terms.admit(new_terms.words.new_terms(cut), first)
-        vectors = new_terms.words.vectors(cut)
-        self.unknown_words += int(vectors.unknown.sum())
-        batch = batch_of(block, vectors, self.vocabulary.reserved, first, self.space, self.window)
+        terms = new_terms.words.terms(cut)
+        self.unknown_words += int(terms.unknown.sum())
+        batch = batch_of(block, terms, self.vocabulary, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
         boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
@@ -430,8 +431,8 @@ class Engine:
 
     def _kept(self) -> Rows:
         """The messages that are kept."""
-        block, vectors = self._vectors(self._messages_by_seq)
-        batch = batch_of(block, vectors, self.vocabulary.reserved, 0, self.space, self.window)
+        block, terms = self._terms(self._messages_by_seq)
+        batch = batch_of(block, terms, self.vocabulary, 0, self.space, self.window)
         life = np.array([one.life for one in self._messages_by_seq.values()], np.int64)
         return Rows(
             MessageBatch(**batch._asdict() | {"seq": np.array(list(self._messages_by_seq)), "life": life}), block.ids
@@ -439,16 +440,16 @@ class Engine:
 
     def _read(self, seqs: Iterable[int]) -> dict[int, Row]:
         wanted, schema = list(seqs), self.vocabulary.attributes
-        _, vectors = self._vectors(wanted)
+        vectors = weigh(self._terms(wanted)[1], self.vocabulary.idf)
         terms = np.split(vectors.terms, vectors.offsets[1:-1])
         found = zip(wanted, terms, strict=False)
         return {seq: message_row(self._messages_by_seq[seq].parsed, ids.tolist(), schema) for seq, ids in found}
 
-    def _vectors(self, seqs: Iterable[int]) -> tuple[MessageBlock, TermColumns]:
+    def _terms(self, seqs: Iterable[int]) -> tuple[MessageBlock, MessageTerms]:
         """Messages that are kept, and their terms as of their batches."""
         stored, words = [self._messages_by_seq[seq] for seq in seqs], self._admission.new_terms.words
         block = MessageBlock.of([one.parsed for one in stored], self.vocabulary.attributes)
-        return block, words.vectors(words.cut(block.words()), [one.first_id for one in stored])
+        return block, words.terms(words.cut(block.words()), [one.first_id for one in stored])
 
     def _added_table(self) -> SubscriptionTable:
         """The subscriptions since the last batch; those with new terms are parsed again, now that these have ids."""
@@ -458,7 +459,7 @@ class Engine:
         return build_table([one.parsed for one in added], [one.number for one in added], [one.at for one in added])
 
     def _with_ids(self, added: _Added) -> _Added:
-        if not (added.parsed.unknown or added.parsed.unknown_excluded) or not self.vocabulary.most_terms:
+        if not (added.parsed.unknown or added.parsed.unknown_others) or not self.vocabulary.most_terms:
             return added
         parsed = subscription_row(added.row, self.vocabulary, self.space, self.kinds)
         assert isinstance(parsed, ParsedSubscription), "it was accepted"

@@ -80,6 +80,7 @@ def filter_of(
     excluded: Sequence[str],
     shape: Shape | None,
     vocabulary: Vocabulary,
+    query: Sequence[Instruction] = (),
 ) -> bytes | Refusal:
     """The program of a subscription's filter (`compile_filter`), or why it is refused.
 
@@ -95,6 +96,8 @@ def filter_of(
         Normalised terms of `not_keywords`; unknown ones exclude nothing.
     shape : Shape, optional
     vocabulary : Vocabulary
+    query : sequence of Instruction, optional
+        As `compile_filter` takes them.
     """
     at_least = None
     if needs > 1:
@@ -103,10 +106,10 @@ def filter_of(
     conditions = parse_where(where, vocabulary.attributes)
     if isinstance(conditions, Refusal):
         return conditions
-    if not (conditions or without or at_least or shape):
+    if not (conditions or without or at_least or shape or query):
         return b""
     instruction = None if shape is None else shape.instruction
-    return compile_filter(conditions, without, at_least, instruction)
+    return compile_filter(conditions, without, at_least, instruction, query)
 
 
 def asks_no_word(keywords: Any) -> bool:
@@ -117,7 +120,7 @@ def asks_no_word(keywords: Any) -> bool:
 
 
 def is_broad(kind: Kind, shape: Shape | None, region: tuple[float, float, float, float], where: Any) -> bool:
-    """Whether a subscription without keywords requires nothing else either, and has no k that limits its result."""
+    """Whether a subscription that requires no word requires nothing else, and has no k that limits its result."""
     west, south, east, north = region
     limited = "k" in kind.fields or shape is not None or bool(where)
     return not limited and west <= -180.0 and east >= 180.0 and south <= -90.0 and north >= 90.0

@@ -8,6 +8,8 @@ argument, number of its words) and its words. The argument is in parentheses; fl
 - `HAS_ANY`, `HAS_ALL`, `HAS_NONE` (first column of a list of categories, which has `MEMBERS`): keys, ascending. The
   argument of all of these is a column of the messages' keys.
 - `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
+- `EITHER`, `NEITHER`: branches, of which one at least has to hold, or none may; a branch is a program like the whole.
+- `PHRASE` (most other words between): terms in the order in which they must appear.
 - `CIRCLE`: lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
 - `POLYGON` (number of rings): numbers of corners, of bands and of members; southern edge, bands per degree; offsets of
   the rings, offsets of the bands; members; lon of all corners, then lat (`matching.geo.polygons`).
@@ -26,7 +28,9 @@ from matching.conditions import ANY_OF, HAS_ANY, NONE_OF, WITHIN, Condition, int
 from matching.model import NO_WORDS, Int64
 
 #: Operations beyond those of `matching.conditions`.
-AT_LEAST, WITHOUT, CIRCLE, POLYGON = range(5, 9)
+AT_LEAST, WITHOUT, CIRCLE, POLYGON, EITHER, NEITHER, PHRASE = range(5, 12)
+#: Most groups within each other; `matching.query` allows fewer.
+MAX_NESTED = 16
 #: Layout of a head: operation in the bits from 0, argument from `ARGUMENT_AT`, number of words from `LENGTH_AT`.
 ARGUMENT_AT, LENGTH_AT = 8, 32
 
@@ -44,6 +48,7 @@ def compile_filter(
     without: Sequence[int] = (),
     at_least: tuple[int, Sequence[int]] | None = None,
     shape: Instruction | None = None,
+    query: Sequence[Instruction] = (),
 ) -> bytes:
     """The program of one subscription, as bytes of int64; empty if there is nothing to test.
 
@@ -55,26 +60,39 @@ def compile_filter(
         Number n and term ids: a message must have at least n of these terms.
     shape : Instruction, optional
         `matching.filters.circle_instruction` or `polygon_instruction`.
+    query : sequence of Instruction, optional
+        `matching.query_programs.instructions_of_query`.
 
     Notes
     -----
     O(words log words). Cheaper instructions come first.
     """
-    made: list[Instruction] = []
-    for one in conditions:
-        values: Sequence[int] = ()
-        if one.operator == WITHIN:
-            values = interval_of(one)
-        elif one.operator in (ANY_OF, NONE_OF) or one.operator >= HAS_ANY:
-            values = sorted({key_of(value) for value in one.values})
-        made.append(Instruction(one.operator, one.attribute if one.column is None else one.column, values))
+    made = list(map(condition_instruction, conditions))
     if without:
         made.append(Instruction(WITHOUT, 0, sorted(set(without))))
     if at_least is not None:
         made.append(Instruction(AT_LEAST, at_least[0], sorted(set(at_least[1]))))
+    made += query
     if shape is not None:
         made.append(shape)
     return program_of(made)
+
+
+def condition_instruction(condition: Condition) -> Instruction:
+    """The instruction of a condition. O(values log values)."""
+    values: Sequence[int] = ()
+    if condition.operator == WITHIN:
+        values = interval_of(condition)
+    elif condition.operator in (ANY_OF, NONE_OF) or condition.operator >= HAS_ANY:
+        values = sorted({key_of(value) for value in condition.values})
+    column = condition.attribute if condition.column is None else condition.column
+    return Instruction(condition.operator, column, values)
+
+
+def branches_of(branches: Sequence[Sequence[Instruction]]) -> list[int]:
+    """The words of an `EITHER` or `NEITHER` with these branches; one without instructions always holds."""
+    programs = (program_of(one) for one in branches)
+    return [word for program in programs for word in (np.frombuffer(program, np.int64).tolist() or [0])]
 
 
 def program_of(instructions: Sequence[Instruction]) -> bytes:

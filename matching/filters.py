@@ -16,7 +16,19 @@ from compiling.njit import njit, njit_no_refcount
 from matching.attributes import MEMBERS, MISSING_KEY
 from matching.conditions import ABSENT, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
-from matching.filter_programs import ARGUMENT_AT, AT_LEAST, CIRCLE, LENGTH_AT, POLYGON, WITHOUT, Instruction
+from matching.filter_programs import (
+    ARGUMENT_AT,
+    AT_LEAST,
+    CIRCLE,
+    EITHER,
+    LENGTH_AT,
+    MAX_NESTED,
+    NEITHER,
+    PHRASE,
+    POLYGON,
+    WITHOUT,
+    Instruction,
+)
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
 from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable, centres
@@ -42,6 +54,8 @@ class Filters(NamedTuple):
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
     vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
+    groups : int64[MAX_NESTED, 3]    space for the groups around an instruction: where each ends, where what is around
+                                     it ends, and its operation; so no two threads may share a view
     """
 
     span: Int32
@@ -49,11 +63,13 @@ class Filters(NamedTuple):
     numbers: Float64
     limbs: Int64
     vectors: Float64
+    groups: Int64
 
 
 def as_filters(span: Int32, words: Int64) -> Filters:
     """The kernel view of programs with these spans."""
-    return Filters(span, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)))
+    groups = np.empty((MAX_NESTED, 3), np.int64)
+    return Filters(span, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)), groups)
 
 
 NO_FILTERS = as_filters(_NO_SPANS, NO_WORDS)
@@ -250,11 +266,14 @@ def message_passes(filters, slot, batch, row):
     lon = (batch.west[row] + batch.east[row]) / 2.0
     lat = (batch.south[row] + batch.north[row]) / 2.0
     first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
-    return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last)
+    begin, end = np.int64(0), np.int64(0)
+    if batch.order_offsets.shape[0]:
+        begin, end = batch.order_offsets[row], batch.order_offsets[row + 1]
+    return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last, batch.order, begin, end)
 
 
 @njit_no_refcount
-def passes(filters, slot, lon, lat, keys, row, terms, first, last):
+def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_first, order_last):
     """Whether a message satisfies the filter of a slot; true if it has none.
 
     Parameters
@@ -264,6 +283,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     lon, lat : float             of the message; the centre of a range message
     keys, row : int64[n, columns], int          keys[row] are those of the message; what it lacks is missing
     terms, first, last : int32[nnz], int, int   terms[first:last] are those of the message, ascending
+    order, order_first, order_last : int32[words], int, int    order[order_first:order_last]: in order of appearance
 
     Notes
     -----
@@ -274,34 +294,56 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last):
     at = filters.span[slot, 0]
     if at < 0:
         return True
-    words, numbers = filters.words, filters.numbers
-    end = at + filters.span[slot, 1]
-    while at < end:
-        head = words[at]
-        operation, argument = head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF
-        begin, after = at + 1, at + 1 + (head >> LENGTH_AT)
-        if operation <= ABSENT:
-            key = keys[row, argument] if argument < keys.shape[1] else MISSING_KEY
-            fits = _key_fits(words, operation, begin, after, key)
-        elif operation == AT_LEAST:
-            fits = _shared(words, begin, after, terms, first, last, argument) >= argument
-        elif operation == WITHOUT:
-            fits = _shared(words, begin, after, terms, first, last, 1) == 0
-        elif operation == CIRCLE:
-            centre = begin + 3
-            if filters.vectors.shape[0]:
-                x, y, z = filters.vectors[row, 0], filters.vectors[row, 1], filters.vectors[row, 2]
-            else:
-                x, y, z = unit_vector(lon, lat)
-            chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
-            fits = chord <= numbers[centre + 3]
-        elif operation >= HAS_ANY:
-            fits = _list_fits(words, operation, begin, after, keys, row, argument)
+    words, numbers, groups = filters.words, filters.numbers, filters.groups
+    end, depth = at + filters.span[slot, 1], 0
+    while at < end or depth > 0:
+        if at == end:  # a branch holds, and so its group does, unless none may
+            depth -= 1
+            at, end = groups[depth, 0], groups[depth, 1]
+            if groups[depth, 2] == EITHER:
+                continue
+            fits = False
         else:
-            fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
-        if not fits:
-            return False
-        at = after
+            head = words[at]
+            operation, argument = head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF
+            begin, after = at + 1, at + 1 + (head >> LENGTH_AT)
+            if operation <= ABSENT:
+                key = keys[row, argument] if argument < keys.shape[1] else MISSING_KEY
+                fits = _key_fits(words, operation, begin, after, key)
+            elif operation == AT_LEAST:
+                fits = _shared(words, begin, after, terms, first, last, argument) >= argument
+            elif operation == WITHOUT:
+                fits = _shared(words, begin, after, terms, first, last, 1) == 0
+            elif operation == CIRCLE:
+                centre = begin + 3
+                if filters.vectors.shape[0]:
+                    x, y, z = filters.vectors[row, 0], filters.vectors[row, 1], filters.vectors[row, 2]
+                else:
+                    x, y, z = unit_vector(lon, lat)
+                chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
+                fits = chord <= numbers[centre + 3]
+            elif operation == PHRASE:
+                fits = _in_a_row(words, begin, after, argument, order, order_first, order_last)
+            elif operation == POLYGON:
+                fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
+            elif operation >= HAS_ANY:
+                fits = _list_fits(words, operation, begin, after, keys, row, argument)
+            else:
+                groups[depth, 0], groups[depth, 1], groups[depth, 2] = after, end, operation
+                depth += 1
+                at, end = begin + 1, begin + 1 + words[begin]
+                continue
+            at = after
+        while not fits:
+            if depth == 0:
+                return False
+            if end < groups[depth - 1, 0]:  # another branch
+                at, end = end + 1, end + 1 + words[end]
+                fits = True
+            else:
+                depth -= 1
+                at, end = groups[depth, 0], groups[depth, 1]
+                fits = groups[depth, 2] == NEITHER
     return True
 
 
@@ -361,6 +403,24 @@ def _shared(words, begin, after, terms, first, last, most):
             begin += 1
             first += 1
     return shared
+
+
+@njit_no_refcount
+def _in_a_row(words, begin, after, most_between, order, first, last):
+    """Whether order[first:last] has words[begin:after] in this order, with at most so many others between."""
+    length = after - begin
+    for start in range(first, last - length + 1):
+        if order[start] != words[begin]:
+            continue
+        # of all ways to go on from here the earliest ends first
+        at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
+        while at < after and place < end:
+            if order[place] == words[at]:
+                at += 1
+            place += 1
+        if at == after:
+            return True
+    return False
 
 
 @njit_no_refcount

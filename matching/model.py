@@ -29,6 +29,8 @@ Float64 = NDArray[np.float64]
 
 #: Optional columns of messages (`Kind.columns`) where no kind needs them.
 NO_COUNTS: Int32 = np.zeros(0, np.int32)
+#: Order of words where no message has any.
+NO_ORDER: Int32 = np.zeros(0, np.int32)
 NO_TIMES: Int64 = np.zeros(0, np.int64)
 #: Attributes of messages that have none.
 NO_KEYS: Int64 = np.zeros((0, 0), np.int64)
@@ -94,6 +96,9 @@ class MessageBatch(NamedTuple):
     keys : int64[n, a]        keys of the attributes (`matching.attributes`); int64[0, 0] where messages have none
     vector : float64[n, 3]    the point as a unit vector (`matching.geo.sphere`), if distances are measured on the
                               sphere; float64[0, 3] if in the plane
+    order_offsets : int64[n+1]    order[order_offsets[i]:order_offsets[i + 1]] are the words of message i in order of
+                              appearance; empty (0) where no message has any
+    order : int32[words]      their terms, below 0 for a word that has none
     """
 
     seq: Int64
@@ -111,6 +116,8 @@ class MessageBatch(NamedTuple):
     event_time_us: Int64 = NO_TIMES
     keys: Int64 = NO_KEYS
     vector: Float64 = NO_VECTORS
+    order_offsets: Int64 = NO_WORDS
+    order: Int32 = NO_ORDER
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
@@ -140,6 +147,7 @@ class MessageBatch(NamedTuple):
             self.event_time_us[rows] if self.event_time_us.shape[0] else self.event_time_us,
             self.keys[rows] if self.keys.shape[1] else self.keys,
             self.vector[rows] if self.vector.shape[0] else self.vector,
+            *take_optional(self.order_offsets, self.order, rows),
         )
 
 
@@ -204,7 +212,7 @@ class SubscriptionTable(NamedTuple):
             offsets,
             self.terms[picked],
             self.weights[picked],
-            *take_filters(self.filter_offsets, self.filter_words, rows),
+            *take_optional(self.filter_offsets, self.filter_words, rows),
             self.vector[rows] if self.vector.shape[0] else self.vector,
             self.radius_m[rows] if self.radius_m.shape[0] else self.radius_m,
         )
@@ -310,12 +318,12 @@ def take_ragged(offsets: Int64, rows: NDArray[np.integer]) -> tuple[Int64, Int64
     return new_offsets, picked
 
 
-def take_filters(offsets: Int64, words: Int64, rows: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """Filters of some rows (`SubscriptionTable.filter_offsets`, `filter_words`). O(rows + words)."""
+def take_optional(offsets: Int64, values: Any, rows: NDArray[np.integer]) -> tuple[Int64, Any]:
+    """Some rows of a ragged column that may be empty, such as the filters of a table. O(rows + values)."""
     if not offsets.shape[0]:
-        return offsets, words
+        return offsets, values
     new_offsets, picked = take_ragged(offsets, rows)
-    return new_offsets, words[picked]
+    return new_offsets, values[picked]
 
 
 _SHAPES = {"term_offsets": (1,), "region": (0, 4), "keys": (0, 0), "vector": (0, 3)}
@@ -335,6 +343,8 @@ def _columns(table_type: type) -> dict:
         "term_offsets": np.int64,
         "filter_offsets": np.int64,
         "filter_words": np.int64,
+        "order_offsets": np.int64,
+        "order": np.int32,
     }
     integers = {"seq", "life", "number", "at", "as_of", "event_time_us", "keys"}
     columns: dict = {}
@@ -367,8 +377,8 @@ def concatenate(tables: Sequence):
             starts = np.cumsum([0] + [part[-1] - part[0] for part in parts[:-1]])
             joined = [part[1:] - part[0] + start for part, start in zip(parts, starts, strict=True)]
             columns[name] = np.concatenate([np.zeros(1, np.int64), *joined])
-        elif name == "filter_offsets":
-            columns[name] = _join_filter_offsets(tables)
+        elif name in ("filter_offsets", "order_offsets"):
+            columns[name] = _join_optional_offsets(parts, [len(table) for table in tables])
         elif name == "keys":
             columns[name] = _join_keys(parts, [len(table) for table in tables])
         elif name == "text_score":
@@ -405,13 +415,12 @@ NO_MESSAGES = _as_points(empty(MessageBatch))
 NO_UPDATES: UpdateBatch = empty(UpdateBatch)
 
 
-def _join_filter_offsets(tables: Sequence[SubscriptionTable]) -> Int64:
-    """Offsets of the filters of all rows; empty if no table has any."""
-    if all(table.filter_offsets.shape[0] == 0 for table in tables):
+def _join_optional_offsets(parts: Sequence[Int64], rows: Sequence[int]) -> Int64:
+    """Offsets of a ragged column of all rows; empty if no table has any."""
+    if all(part.shape[0] == 0 for part in parts):
         return NO_WORDS
     lengths = [
-        np.diff(table.filter_offsets) if table.filter_offsets.shape[0] else np.zeros(len(table), np.int64)
-        for table in tables
+        np.diff(part) if part.shape[0] else np.zeros(count, np.int64) for part, count in zip(parts, rows, strict=True)
     ]
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(lengths))])
 

@@ -83,7 +83,9 @@ def passes(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
 def first_failed(subscription: NaiveSubscription, message: NaiveMessage) -> NaiveInstruction | None:
     """The first instruction of the filter that a message does not satisfy."""
     lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
-    failed = (one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys))
+    failed = (
+        one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys, message.order)
+    )
     return next(failed, None)
 
 

@@ -5,9 +5,10 @@ conditions have been accepted by `parse_where`, and are read here as they came. 
 texts.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from itertools import combinations
 from typing import Any
 
 
@@ -45,6 +46,34 @@ def values_as_of(values: Mapping[str, Any], declared_at: Mapping[str, int], seq:
     seq : int
     """
     return {name: value for name, value in values.items() if name in declared_at and declared_at[name] <= seq}
+
+
+def query_holds(
+    query: str | Mapping[str, Any], types: Mapping[str, str], values: Mapping[str, Any], words: Sequence[str]
+) -> bool:
+    """Whether a message with these values, and words in this order, satisfies a query in the form of a tree.
+
+    A text in it is one word, or words in quotes, with `~n` behind where n others may stand between. Lists under `all`,
+    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold.
+    """
+    if isinstance(query, str) and query.startswith('"'):
+        phrase, _, between = query[1:].partition('"')
+        own, most = phrase.split(), int(between[1:] or 0)
+        chosen = combinations(range(len(words)), len(own))
+        return any(
+            [words[place] for place in places] == own and places[-1] - places[0] < len(own) + most for places in chosen
+        )
+    if isinstance(query, str):
+        return query in words
+    for name, members in query.items():
+        if name == "where":
+            held = where_holds(members, types, values)
+        else:
+            each = [query_holds(member, types, values, words) for member in members]
+            held = {"all": all(each), "any": any(each), "none": not any(each)}[name]
+        if not held:
+            return False
+    return True
 
 
 def _holds(operator: str, operand: Any, type_name: str, value: Any) -> bool:

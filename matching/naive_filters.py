@@ -5,6 +5,7 @@ metres are those of `matching.naive_shapes`. Whether a program means what a user
 (`matching.naive_conditions`).
 """
 
+import math
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
+_NAMES += ("either", "neither", "phrase")
 #: Operations of lists of categories, and how many keys a message has of such a list.
 _OF_LISTS, _MEMBERS = {32: "has any", 33: "has all", 34: "has none"}, 16
 
@@ -40,7 +42,14 @@ def _cut(words: Sequence[int]) -> Iterator[NaiveInstruction]:
         at += 1 + length
 
 
-def holds(one: NaiveInstruction, lon: float, lat: float, terms: Collection[int], keys: Sequence[int]) -> bool:
+def holds(
+    one: NaiveInstruction,
+    lon: float,
+    lat: float,
+    terms: Collection[int],
+    keys: Sequence[int],
+    order: Sequence[int] = (),
+) -> bool:
     """Whether a message satisfies an instruction.
 
     Parameters
@@ -49,8 +58,15 @@ def holds(one: NaiveInstruction, lon: float, lat: float, terms: Collection[int],
     lon, lat : float            degrees; the centre of a range message
     terms : collection of int   of the message
     keys : sequence of int      of its attributes
+    order : sequence of int     its terms in order of appearance, below 0 for a word without one
     """
     name, argument, words = one
+    if name in ("either", "neither"):
+        branches = branches_of(one)
+        held = any(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches)
+        return held == (name == "either")
+    if name == "phrase":
+        return any(_span(order[start:], words) <= len(words) + argument for start in range(len(order)))
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
         return common >= argument if name == "at least" else common == 0
@@ -68,6 +84,26 @@ def holds(one: NaiveInstruction, lon: float, lat: float, terms: Collection[int],
     if name == "absent" or key == _MISSING:
         return name == "absent" and key == _MISSING
     return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
+
+
+def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
+    """The branches of an instruction that has some."""
+    found, at = [], 0
+    while at < len(group.words):
+        end = at + 1 + group.words[at]
+        found.append(list(_cut(group.words[at + 1 : end])))
+        at = end
+    return found
+
+
+def _span(order: Sequence[int], words: Sequence[int]) -> float:
+    """Over how many places words lie that begin with the first of them; infinity if they do not follow each other."""
+    if not order or order[0] != words[0]:
+        return math.inf
+    at = 0
+    for word in words[1:]:
+        at = next((place for place in range(at + 1, len(order)) if order[place] == word), len(order))
+    return math.inf if at == len(order) else at + 1
 
 
 def rings_of(polygon: NaiveInstruction) -> list[list[tuple[float, float]]]:

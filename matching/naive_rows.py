@@ -15,7 +15,7 @@ from matching.naive_filters import NaiveInstruction, instructions_of
 class NaiveMessage(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
     sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
-    meets subscriptions without keywords.
+    meets subscriptions without keywords. `order` has its words in order of appearance, below 0 for one without a term.
     """
 
     seq: int
@@ -34,6 +34,7 @@ class NaiveMessage(NamedTuple):
     keys: Sequence[int] = ()
     vector: tuple[float, float, float] | None = None
     visible: bool = False
+    order: Sequence[int] = ()
 
 
 class NaiveSubscription(NamedTuple):
@@ -121,6 +122,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[N
     offsets, terms, weights = batch.term_offsets.tolist(), batch.terms.tolist(), batch.weights.tolist()
     columns = (batch.seq, batch.x, batch.y, batch.west, batch.south, batch.east, batch.north, batch.life)
     keys, vectors = batch.keys.tolist(), batch.vector.tolist()
+    cuts, order = batch.order_offsets.tolist(), batch.order.tolist()
     for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         cut = slice(offsets[row], offsets[row + 1])
         yield NaiveMessage(
@@ -133,6 +135,7 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[N
             keys=keys[row] if keys else (),
             vector=tuple(vectors[row]) if vectors else None,
             visible=any(map(_is_reserved, weights[cut])),
+            order=order[cuts[row] : cuts[row + 1]] if cuts else (),
         )
 
 

@@ -16,6 +16,8 @@ MAX_DEPTH = 64
 MAX_K = 10_000
 #: Most terms of one subscription.
 MAX_SUBSCRIPTION_TERMS = 256
+#: Most words and conditions of one query, and characters of its texts.
+MAX_LEAVES, MAX_QUERY_CHARACTERS = 256, 8_192
 #: Most corners of one polygon, those that close its rings not counted.
 MAX_CORNERS = 10_000
 #: No two places on the earth are farther apart.
@@ -34,6 +36,8 @@ REASONS = {
     "bad_match": "match must be all, any, or a whole number from 1: how many distinct words of the keywords are needed",
     "bad_op": "op must be publish (0) or delete (1)",
     "bad_polygon": "polygon must be a GeoJSON geometry, Polygon or MultiPolygon, whose rings end where they begin",
+    "bad_query": "query must be words, OR, brackets and -, as in ramen (late OR night) -closed, or an object of all, "
+    "any, none and where",
     "bad_radius": f"radius_m must be a number of metres above 0, at most {MAX_RADIUS_M:,} (half around the earth)",
     "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
     "bad_region": "region must be [west, south, east, north] in degrees, south <= north{extent_needed}",
@@ -57,6 +61,8 @@ REASONS = {
     "missing_coordinate": "longitude or latitude is missing",
     "missing_id": "subscription_id is missing",
     "missing_time": "the time is missing, where one is required",
+    "no_needed_word": "the query also takes messages without any of its words, by which this kind ranks: add a word "
+    "that all must have, or ask as a kind that does not rank",
     "no_keyword": "no word is left of the keywords",
     "no_known_keyword": "no message has any of the keywords, and this kind matches by shared keywords",
     "not_json": "the line is not a JSON object",
@@ -71,8 +77,11 @@ REASONS = {
     "too_many_corners": f"the polygon has more than {MAX_CORNERS:,} corners",
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
     "too_many_terms": "the keywords have new words, and there is no room left for them (stream.most_terms)",
+    "too_large_query": f"the query has over {MAX_LEAVES} words and conditions, or {MAX_QUERY_CHARACTERS:,} characters",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
+    "no_word_order": "phrases need the order of words, without which the messages were prepared: run the ETL again",
+    "phrase_not_served": "kinds that begin from the window cannot have phrases yet: write the words without quotes",
     "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",

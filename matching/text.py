@@ -64,6 +64,7 @@ _TOKEN = regex.compile(
     + r"|(?P<picture>\p{RI}\p{RI}|\p{Extended_Pictographic})",
     regex.V1,
 )
+_UNSPACED = regex.compile(f"[{UNSPACED}]", regex.V1)
 _CHARACTER = regex.compile(r".\p{M}*", regex.V1 | regex.DOTALL)
 # In other scripts marks are no decoration: they are vowels (Devanagari, Thai), voicing (Japanese), letters (Cyrillic).
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{M}+", regex.V1)
@@ -187,10 +188,20 @@ def term_form(stem_language: str = "", folded: bool = False) -> Callable[[str], 
     return fold if stem is None else lambda term: stem(fold(term))
 
 
+def terms_of(text: str, form: Callable[[str], str] | None = None) -> list[str]:
+    """Terms of a text in order of appearance, with repeats; `form` is one of `term_form`. Linear."""
+    tokens = tokenise(text)
+    return tokens if form is None else list(map(form, tokens))
+
+
 def count_terms(text: str, form: Callable[[str], str] | None = None) -> dict[str, int]:
     """How often each term occurs in a text, in order of first appearance; `form` is one of `term_form`. Linear."""
-    tokens = tokenise(text)
-    return dict(Counter(tokens if form is None else map(form, tokens)))
+    return dict(Counter(terms_of(text, form)))
+
+
+def has_unspaced(text: str) -> bool:
+    """Whether a text has letters of a script that does not separate words."""
+    return not text.isascii() and _UNSPACED.search(normalise(text)) is not None
 
 
 def inverse_document_frequency(messages: int, document_frequency: float) -> float:
@@ -284,6 +295,8 @@ class Vocabulary:
         What else subscriptions can name: the attributes of the messages. More may be declared later.
     most_terms : int
         How many terms may be admitted later.
+    keeps_order : bool
+        Whether the messages have the order of their words.
 
     Attributes
     ----------
@@ -314,7 +327,9 @@ class Vocabulary:
         folds_accents: bool = False,
         attributes: AttributeSchema = NO_ATTRIBUTES,
         most_terms: int = 0,
+        keeps_order: bool = True,
     ):
+        self.keeps_order = keeps_order
         self.attributes = attributes
         self.terms = list(terms)
         self.most_terms = most_terms
@@ -337,7 +352,8 @@ class Vocabulary:
         # a stemmer cannot be pickled: it is made again
         columns = (self.document_frequency, self.collection_count, self.idf)
         statistics = *(column[self.most_terms :] for column in columns), self.messages, self.total_tokens
-        form = self.stop_terms, self.stem_language, self.folds_accents, self.attributes, self.most_terms
+        form = self.stop_terms, self.stem_language, self.folds_accents, self.attributes
+        form = *form, self.most_terms, self.keeps_order
         return Vocabulary, (self.terms, *statistics, *form), (self.admitted, self.idf[self.first_id : self.most_terms])
 
     def __setstate__(self, state: tuple[list[str], Float64]) -> None:
@@ -402,6 +418,10 @@ class Vocabulary:
         """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
         return count_terms(text, self.form)
 
+    def terms_of(self, text: str) -> list[str]:
+        """Terms of a text in order of appearance, with repeats, folded and stemmed the way this vocabulary was."""
+        return terms_of(text, self.form)
+
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
         """Distinct terms of a subscription's keywords, in order of first appearance."""
         texts = [keywords] if isinstance(keywords, str) else keywords
@@ -438,6 +458,7 @@ class Vocabulary:
         """
         first, frequency, count = self.first_id, self.document_frequency, self.collection_count
         form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes, most_terms
+        form = *form, self.keeps_order
         terms = [*reversed(self.admitted), *self.terms]
         return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
 

@@ -49,7 +49,7 @@ from matching.filter_fields import (
     need_of,
     shape_of,
 )
-from matching.filter_programs import joined_programs
+from matching.filter_programs import Instruction, joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import (
     ANY_KEYWORD,
@@ -60,19 +60,21 @@ from matching.model import (
     UNKNOWN_TERM,
     SubscriptionTable,
 )
-from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
+from matching.query_programs import query_of
+from matching.reasons import MAX_K
 from matching.reserved import RESERVED_IDF
 from matching.space import Space
+from matching.subscription_words import indexed_by_query, keywords_of, other_words, words_of
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "radius_m", "where", "everything", "k", "alpha", "at", "until")
+     "query", "radius_m", "where", "everything", "k", "alpha", "at", "until")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where")
 #: Those that a message must satisfy beside keywords, region and point.
-CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "radius_m", "where")
+CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
@@ -140,11 +142,11 @@ class ParsedSubscription(NamedTuple):
     `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
-    many keywords a message must have, if that is a number; `excluded` are the words of `not_keywords`, of which the
-    vocabulary lacks `unknown_excluded`. One without keywords has no words, and the reserved term
-    (`matching.reserved`). `vector` is the point as a unit vector, if distances are on the sphere;
-    `radius_m` where proximity is 0, NaN where the subscription does not say. `broad`: every visible message matches,
-    but those with an excluded word.
+    many keywords a message must have, if that is a number; `others` are the words of `not_keywords` and the query that
+    are not among `words`, of which the vocabulary lacks `unknown_others`. With a query `words` are those that it is
+    found by or scores with. One without such has no words, and the reserved term (`matching.reserved`).
+    `vector` is the point as a unit vector, if distances are on the sphere; `radius_m` where proximity is 0, NaN where
+    the subscription does not say. `broad`: every visible message matches, but those with an excluded word.
     """
 
     subscription_id: str
@@ -164,8 +166,8 @@ class ParsedSubscription(NamedTuple):
     until: int | None
     filter: bytes = b""
     needs: int = 1
-    excluded: tuple[str, ...] = ()
-    unknown_excluded: int = 0
+    others: tuple[str, ...] = ()
+    unknown_others: int = 0
     vector: tuple[float, ...] = ()
     radius_m: float = math.nan
     broad: bool = False
@@ -399,10 +401,15 @@ def _parsed(
     if asked is not None and not (isinstance(asked, bool | str) and asked in EVERYTHING):
         return "bad_everything"
     everything = asked is not None and EVERYTHING[asked]
-    wordless = asks_no_word(obj.get("keywords"))
+    query = query_of(obj.get("query"), vocabulary)
+    if isinstance(query, Refusal):
+        return query
+    lacks_keywords = asks_no_word(obj.get("keywords"))
+    wordless = lacks_keywords and (query is None or not query.scoring)
+    requires_something = not lacks_keywords or (query is not None and query.requires)
     if kind.place != "region":
         place = _point_of(obj, space)
-    elif everything and wordless and shape is None and obj.get("region") is None:
+    elif everything and not requires_something and shape is None and obj.get("region") is None:
         place = math.nan, math.nan, EVERYWHERE, ()
     else:
         place = _region_of(obj, kind, None if shape is None else shape.region)
@@ -431,36 +438,43 @@ def _parsed(
     needs = need_of(obj.get("match"), kind)
     if isinstance(needs, str):
         return needs
-    if wordless:
-        if not kind.wordless:
-            return Refusal("no_keyword", f"a {kind.name} compares words: give keywords, or take another kind")
-        if obj.get("match") not in (None, "all"):
-            return Refusal("no_keyword", f"match is {shown(obj['match'])}: there is none to match")
+    if wordless and not kind.wordless:
+        return Refusal("no_keyword", f"a {kind.name} compares words: give keywords, or take another kind")
+    if lacks_keywords and obj.get("match") not in (None, "all"):
+        return Refusal("no_keyword", f"match is {shown(obj['match'])}: there is none to match")
+    decided: Sequence[Instruction] = ()
+    if query is not None:
+        indexed = indexed_by_query(obj, kind, needs, query, vocabulary)
+        if isinstance(indexed, str | Refusal):
+            return indexed
+        found, needs, decided = indexed
+    elif wordless:
         found = (vocabulary.reserved,), (RESERVED_IDF,), (), 0, 0
         needs = ALL_KEYWORDS if kind.all_keywords else 1
     else:
-        found = _keywords_of(obj["keywords"], needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
+        found = keywords_of(obj["keywords"], needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
     if isinstance(found, str):
         return found
     match = ANY_KEYWORD if kind.all_keywords and needs != ALL_KEYWORDS else KEYWORDS_BY_KIND
     words = found[2]
-    if needs > len(words) and not wordless:
+    if needs > len(words) and words:
         return "match_too_large"
     if needs == ALL_KEYWORDS and not kind.all_keywords:
         needs = len(words)
-    excluded = () if obj.get("not_keywords") is None else _words_of(obj["not_keywords"], vocabulary)
+    excluded = () if obj.get("not_keywords") is None else words_of(obj["not_keywords"], vocabulary)
     if isinstance(excluded, str):
         return excluded
-    program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary)
+    program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary, decided)
     if isinstance(program, Refusal):
         return program
-    broad = wordless and is_broad(kind, shape, place[2], obj.get("where"))
+    others = excluded if query is None else other_words(obj, query, excluded, words, vocabulary)
+    broad = not requires_something and is_broad(kind, shape, place[2], obj.get("where"))
     if broad and not everything:
         return "requires_nothing"
-    unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in excluded)
+    unknown = sum(vocabulary.id_of(word) is None and word not in vocabulary.stop_terms for word in others)
     radius_m = shape.radius_m if shape is not None and "alpha" in kind.fields else math.nan
     return ParsedSubscription(
-        subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, excluded, unknown,
+        subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, others, unknown,
         place[3], radius_m, broad,
     )  # fmt: skip
 
@@ -485,7 +499,6 @@ def misspelt(name: str) -> str | None:
 
 #: x, y, region, and on the sphere the unit vector of a point.
 _Place = tuple[float, float, tuple[float, float, float, float], tuple[float, ...]]
-_Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
 #: Of a subscription with a point.
 NO_REGION = (math.nan, math.nan, math.nan, math.nan)
 
@@ -532,42 +545,6 @@ def _region_of(
     if south > north or (kind.needs_extent and west == east and south == north):
         return "bad_region"
     return math.nan, math.nan, (west, south, east, north), ()
-
-
-def _keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> _Found | str:
-    """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code.
-
-    Where not all are needed, those that no message can have are left out.
-    """
-    words = _words_of(keywords, vocabulary)
-    if isinstance(words, str):
-        return words
-    if not words:
-        return "no_keyword"
-    stopped = sum(word in vocabulary.stop_terms for word in words)
-    if stopped and needs_all:
-        return "stop_term"
-    terms = sorted(term_id for term_id in map(vocabulary.id_of, words) if term_id is not None)
-    idf = tuple(vocabulary.idf[terms].tolist())
-    unknown = len(words) - len(terms) - stopped
-    if unknown and vocabulary.most_terms:  # they are admitted with the batch, which gives them ids
-        return tuple(terms), idf, words, unknown, stopped
-    if needs_all and unknown:
-        return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
-    return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"
-
-
-def _words_of(keywords: Any, vocabulary: Vocabulary) -> tuple[str, ...] | str:
-    """The distinct words of a text or a list of texts, or a reason code."""
-    texts = [keywords] if isinstance(keywords, str) else keywords
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        return "wrong_type"
-    if sum(map(len, texts)) > MAX_TEXT_CHARACTERS:
-        return "text_too_long"
-    words = tuple(vocabulary.keyword_terms(texts))
-    if len(words) > MAX_SUBSCRIPTION_TERMS:
-        return "too_many_keywords"
-    return words if all(map(encodes, words)) else "bad_utf8"
 
 
 def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], ats: Sequence[int]) -> SubscriptionTable:

@@ -40,6 +40,7 @@ CLEAN_SCHEMA = pa.schema(
         ("op", pa.int32()),
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
+        ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`
         ("bad_time", pa.bool_()),
         ("misfits", pa.list_(pa.string())),  # columns whose value does not fit, and is missing
     ]
@@ -86,7 +87,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         rows: list[tuple] = []
         terms: list[str] = []
         counts: list[int] = []
-        cuts = [0]
+        cuts, order, ends = [0], list[int](), [0]
         attributes: list[tuple] = []
         for read in block:
             row = cleaner.clean(read.values, read.attributes)
@@ -98,15 +99,20 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 # `ahead`, the last field, is for live streams
                 misfits = [str(one.fault.column) for one in row.misfits]
                 rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time, misfits))
-                terms += row.counts
-                counts += row.counts.values()
+                found = row.counts
+                terms += found
+                counts += found.values()
+                places = dict(zip(found, range(len(found)), strict=True))
+                order += map(places.__getitem__, row.terms)
                 attributes.append(row.attributes)
             cuts.append(len(terms))
+            ends.append(len(order))
         *flat, bad_times, misfits = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
         offsets = pa.array(cuts, pa.int32())
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(counts, pa.int32())))
+        arrays.append(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(order, pa.int32())))
         arrays.append(pa.array(bad_times, pa.bool_()))
         arrays.append(pa.array(misfits, pa.list_(pa.string())))
         for values, column_type in zip(zip(*attributes, strict=True), attribute_types, strict=True):

@@ -270,6 +270,7 @@ def _transform(
         "messages_without_terms": facts["messages_without_terms"],
         "total_tokens": vocabulary.pop("tokens"),
         "vocabulary_size": vocabulary["rows"],
+        "word_order": True,
         "stop_terms": vocabulary.pop("stop_terms"),
         "extent": facts["extent"],
         **({"attributes": attributes} if attributes else {}),

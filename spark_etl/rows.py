@@ -3,13 +3,14 @@
 Needs no Spark.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from matching.attributes import AttributeValue, Misfit, read_values
 from matching.faults import message_fault
 from matching.fields import Fault
-from matching.text import count_terms, term_form
+from matching.text import term_form, terms_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
@@ -22,10 +23,11 @@ _QUOTED = 40
 
 
 class CleanRow(NamedTuple):
-    """A checked message with its attributes, the counts of its terms, and whether its time could not be read."""
+    """A checked message, its terms in order of appearance, whether its time could not be read, and its attributes'
+    values."""
 
     message: ParsedMessage
-    counts: dict[str, int]
+    terms: list[str]
     bad_time: bool
 
     @property
@@ -37,6 +39,11 @@ class CleanRow(NamedTuple):
     def misfits(self) -> tuple[Misfit, ...]:
         """Values that do not fit their attributes, which are missing then."""
         return self.message.misfits
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each term occurs, in order of first appearance. O(terms)."""
+        return dict(Counter(self.terms))
 
 
 class RowCleaner:
@@ -72,13 +79,13 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
-        counts = {} if message.op == DELETE else count_terms(message.text, self._form)
+        terms = [] if message.op == DELETE else terms_of(message.text, self._form)
         if not len(self._schema):
-            return CleanRow(message, counts, self._bad_time)
+            return CleanRow(message, terms, self._bad_time)
         read = read_values(self._schema, attributes)
         if self._strict and read.misfits:
             return "bad_attribute"
-        return CleanRow(with_attributes(message, read), counts, self._bad_time)
+        return CleanRow(with_attributes(message, read), terms, self._bad_time)
 
     def _time(self, value: Any) -> int | None:
         try:

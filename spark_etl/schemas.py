@@ -20,6 +20,7 @@ MESSAGE_SCHEMA = pa.schema(
         pa.field("terms", pa.list_(pa.int32()), nullable=False),
         pa.field("counts", pa.list_(pa.int32()), nullable=False),
         pa.field("weights", pa.list_(pa.float32()), nullable=False),
+        pa.field("word_order", pa.list_(pa.int32()), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("object_id", pa.string(), nullable=False),
         pa.field("op", pa.int32(), nullable=False),

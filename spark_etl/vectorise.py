@@ -202,8 +202,8 @@ def vectorise(
     Parameters
     ----------
     batch : pa.RecordBatch
-        `terms` list<string> and `counts` list<int32> among its columns, and the others of `MESSAGE_SCHEMA`, the time as
-        `event_time_us`.
+        `terms` list<string>, `counts` and `word_order` (places in `terms`) list<int32> among its columns, and the
+        others of `MESSAGE_SCHEMA`, the time as `event_time_us`.
     term_ids : dict of str to int
     idf : float64[terms]     by term id
     schema : AttributeSchema, optional
@@ -221,6 +221,12 @@ def vectorise(
     encoded = terms.flatten().dictionary_encode()
     ids_of_distinct = np.array([term_ids.get(term, -1) for term in encoded.dictionary.to_pylist()], TERM)
     ids = ids_of_distinct[encoded.indices.to_numpy()]
+    words: Any = batch.column("word_order")
+    ends = words.offsets.to_numpy()
+    places = words.flatten().to_numpy() + np.repeat(
+        terms.offsets.to_numpy()[:-1] - terms.offsets[0].as_py(), np.diff(ends)
+    )
+    in_order = pa.ListArray.from_arrays(pa.array((ends - ends[0]).astype(np.int32)), pa.array(ids[places]))
     counts: Any = batch.column("counts")
     repeats = counts.flatten().to_numpy()
     order = np.lexsort((ids, rows))
@@ -235,6 +241,7 @@ def vectorise(
         "terms": pa.ListArray.from_arrays(cuts, pa.array(ids)),
         "counts": pa.ListArray.from_arrays(cuts, pa.array(repeats)),
         "weights": pa.ListArray.from_arrays(cuts, pa.array(weights)),
+        "word_order": in_order,
     }
     arrays = [columns[name] if name in columns else batch.column(name) for name in MESSAGE_SCHEMA.names]
     arrays += [batch.column(f"attribute_{number}") for number in range(len(schema))]

@@ -60,12 +60,12 @@ class ChangeBlock(NamedTuple):
         rows = np.full(len(changes), -1, np.int64)
         rows[[place for place, one in enumerate(changes) if not isinstance(one, str)]] = np.arange(len(parsed))
         names = [one if isinstance(one, str) else one.subscription_id for one in changes]
-        waits = admits and any(one.unknown or one.unknown_excluded for one in parsed)
+        waits = admits and any(one.unknown or one.unknown_others for one in parsed)
         words = [one.words if waits else () for one in parsed]
         refiltered = {
             row: line
             for row, (line, one) in enumerate(begun if waits else ())
-            if (one.unknown or one.unknown_excluded) and (one.filter or one.excluded)
+            if (one.unknown or one.unknown_others) and (one.filter or one.others)
         }
         offsets = np.zeros(len(parsed) + 1, np.int64)
         np.cumsum(list(map(len, words)), out=offsets[1:])
@@ -90,7 +90,7 @@ class ChangeBlock(NamedTuple):
         if self.refiltered:
             again = check([row_of(line) for line in self.refiltered.values()])
             at = list(self.refiltered)
-            lacks[at] = [not isinstance(one, ParsedSubscription) or one.unknown + one.unknown_excluded for one in again]
+            lacks[at] = [not isinstance(one, ParsedSubscription) or one.unknown + one.unknown_others for one in again]
             fresh = [one for one in again if isinstance(one, ParsedSubscription)]
             if not lacks.any():
                 order = np.arange(len(table))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from matching.attributes import ATTRIBUTE, MISSING_KEY, category_key, list_keys, number_keys
 from matching.errors import InputError
-from matching.model import NO_COUNTS, NO_KEYS, NO_TIMES, Int32, Int64, MessageBatch, Names
+from matching.model import NO_COUNTS, NO_KEYS, NO_ORDER, NO_TIMES, NO_WORDS, Int32, Int64, MessageBatch, Names
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
@@ -30,6 +30,8 @@ _REQUIRED = {
     "weights": pa.list_(pa.float32()),
 }
 OBJECT_COLUMNS = ("object_id", "op")
+#: The words of a message in order of appearance: term ids, below 0 for a word without one.
+ORDER = "word_order"
 #: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
 _TIME = pa.timestamp("us", "UTC")
@@ -43,6 +45,7 @@ TYPES = {
     "object_id": pa.string(),
     "op": pa.int64(),
     AHEAD: pa.bool_(),
+    ORDER: pa.list_(pa.int32()),
 }
 REMEDY = "run the ETL again, or restore the file"
 
@@ -122,6 +125,10 @@ class Columns:
                     self._path, f"column {AHEAD!r} is {schema.field(AHEAD).type}, where true or false belongs"
                 )
             columns.append(AHEAD)
+        if ORDER in present:
+            if not _same_type(schema.field(ORDER).type, TYPES[ORDER]):
+                raise damaged(self._path, f"column {ORDER!r} should be list<int32> and is {schema.field(ORDER).type}")
+            columns.append(ORDER)
         self._attributes = [name for name in schema.names if name.startswith(ATTRIBUTE)]
         for name in self._attributes:
             found = schema.field(name).type
@@ -155,8 +162,13 @@ class Columns:
             ahead |= columns[AHEAD].fill_null(False).to_numpy(zero_copy_only=False)
         if times is not None and self.latest_us is not None:
             ahead |= times > self.latest_us
+        order_offsets, order = NO_WORDS, NO_ORDER
+        if ORDER in columns:
+            order_offsets, order = self._convert_order(columns[ORDER])
         if outside.any() or ahead.any():
             keep = ~outside & ~ahead if ahead.any() else ~outside
+            if ORDER in columns:
+                order_offsets, (order,) = drop_terms(order_offsets, keep, order)
             offsets, (terms, weights, counts) = drop_terms(offsets, keep, terms, weights, counts)
         if outside.any():
             lon = np.clip(lon, self.space.west, self.space.east)
@@ -179,8 +191,9 @@ class Columns:
         if self._attributes:
             keys = np.concatenate([attribute_keys(columns[name]) for name in self._attributes], axis=1)
         messages = MessageBatch(
-            seq, x, y, *box, life, offsets, terms, weights, counts, own, keys, self.space.vectors(lon, lat)
-        )
+            seq, x, y, *box, life, offsets, terms, weights, counts, own, keys, self.space.vectors(lon, lat),
+            order_offsets, order,
+        )  # fmt: skip
         objects = self._convert_objects(columns) if self._objects else None
         return Rows(
             messages,
@@ -256,6 +269,12 @@ class Columns:
                     self._path, "has terms that do not ascend within a message, or weights that are not finite"
                 )
         return offsets, term_ids, values
+
+    def _convert_order(self, words: pa.ListArray) -> tuple[Int64, Int32]:
+        cuts = words.offsets.to_numpy()
+        if words.null_count or words.values.null_count:
+            raise damaged(self._path, f"column {ORDER!r} has nulls")
+        return (cuts - cuts[:1]).astype(np.int64), words.values.slice(cuts[0], cuts[-1] - cuts[0]).to_numpy()
 
     def _convert_counts(self, counts: pa.ListArray, offsets: Int64) -> Int32:
         cuts, flat = counts.offsets.to_numpy(), counts.values

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bolts.payloads import StreamBatch, emit_batch
 from matching.errors import ConfigError, InputError, TopologyError
-from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
+from matching.model import NO_MESSAGES, Int32, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, without_terms
@@ -106,7 +106,17 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         messages.event_time_us[rows],
         messages.keys[rows] if messages.keys.shape[1] else messages.keys,
         messages.vector[rows],  # empty stays empty
+        *_cut_order(messages, first, last),
     )
+
+
+def _cut_order(messages: MessageBatch, first: int, last: int) -> tuple[Int64, Int32]:
+    """The order of words of rows `first` to `last` (exclusive); empty stays empty."""
+    offsets, order = messages.order_offsets, messages.order
+    if not offsets.shape[0]:
+        return offsets, order
+    offsets = offsets[first : last + 1]
+    return offsets - offsets[0], order[offsets[0] : offsets[-1]]
 
 
 def cut_rows(rows: Rows, first: int, last: int) -> Rows:
@@ -123,7 +133,8 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
 def _is_packed(rows: Rows) -> bool:
     """Whether terms and names begin and end with these rows, so that there is nothing to cut."""
     messages, names = rows.messages, rows.names
-    ends = (messages.term_offsets, messages.terms), (names.offsets, names.data)
+    ends = [(messages.term_offsets, messages.terms), (names.offsets, names.data)]
+    ends += [(messages.order_offsets, messages.order)] if messages.order_offsets.shape[0] else []
     return all(not offsets[0] and offsets[-1] == data.shape[0] for offsets, data in ends)
 
 

@@ -27,7 +27,7 @@ from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
 from matching.validate import decode_object
 from matching.window import Window
-from matching.words.message_words import MessageWords, weigh
+from matching.words.message_words import MessageWords
 from spouts.change_block import ChangeBlock
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSource, MessageSpout, Rows
@@ -154,9 +154,8 @@ class LogSource(MessageSource):
     def _rows(self, record: Record) -> tuple[Rows, int]:
         block, terms = block_of(record, self._next_seq, self._space, self._reader.path)
         vocabulary = self._words.vocabulary
-        vectors = weigh(terms, vocabulary.idf)
-        rows = rows_of(block, vectors, vocabulary.reserved, self._next_seq, self._space, self._window)
-        return rows, int(vectors.unknown.sum())
+        rows = rows_of(block, terms, vocabulary, self._next_seq, self._space, self._window)
+        return rows, int(terms.unknown.sum())
 
 
 class LoggedMessages(MessageSpout):

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TIME
-from matching.model import Names
+from matching.model import TERM, Names
 from matching.text import Vocabulary
 from matching.validate import DELETE
 from matching.window import NO_FLOOR
 from matching.words.message_words import weigh
-from spouts.columns import AHEAD, SIDES, TYPES, damaged, first_line
+from spouts.columns import AHEAD, ORDER, SIDES, TYPES, damaged, first_line
 from spouts.history import LOG, History, history_of
 from spouts.log import Record
 from spouts.manifest import world_of
@@ -177,6 +177,9 @@ class LoggedColumns:
             offsets = pa.array(vectors.offsets, pa.int32())
             for name in wanted:
                 found[name] = pa.ListArray.from_arrays(offsets, pa.array(getattr(vectors, name), _LISTS[name]))
+        if ORDER in schema.names:
+            ids = np.where(terms.ids >= 0, terms.ids - self._vocabulary.first_id, terms.ids).astype(TERM)
+            found[ORDER] = pa.ListArray.from_arrays(pa.array(terms.offsets, pa.int32()), pa.array(ids))
         named = [ATTRIBUTE + one.name for one in self._vocabulary.attributes.attributes]
         found |= dict(zip(named, map(_values, block.attributes), strict=False))
         arrays = [

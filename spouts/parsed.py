@@ -12,10 +12,10 @@ from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, MessageBatch, join_messages
 from matching.reserved import with_reserved
 from matching.space import Space
-from matching.text import TermColumns, Vocabulary
+from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.window import NO_FLOOR, Window
-from matching.words.message_words import MessageTerms
+from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.log import Record
 from spouts.messages import MessageBlock, keys_of
@@ -69,10 +69,10 @@ def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int
 
 
 def rows_of(
-    block: MessageBlock, vectors: TermColumns, reserved: int, first_seq: int, space: Space, window: Window
+    block: MessageBlock, terms: MessageTerms, vocabulary: Vocabulary, first_seq: int, space: Space, window: Window
 ) -> Rows:
     """The messages of a batch of a live stream as its spout publishes them. O(messages + terms)."""
-    messages = batch_of(block, vectors, reserved, first_seq, space, window)
+    messages = batch_of(block, terms, vocabulary, first_seq, space, window)
     times = messages.event_time_us if window.kind == "time" else None
     return Rows(messages, block.ids, times, objects=objects_of(block), ahead=block.ahead)
 
@@ -86,13 +86,12 @@ def objects_of(block: MessageBlock) -> Objects:
 
 
 def batch_of(
-    block: MessageBlock, vectors: TermColumns, reserved: int, first_seq: int, space: Space, window: Window
+    block: MessageBlock, words: MessageTerms, vocabulary: Vocabulary, first_seq: int, space: Space, window: Window
 ) -> MessageBatch:
-    """Messages as a batch, with consecutive seqs. O(messages + terms).
+    """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    `reserved` is the id of the term that visible ones have beside `vectors`: all but deletions, and those dated too far
-    ahead. A message without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance
-    stream time.
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. A message
+    without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
     lon, lat, times = block.lon, block.lat, block.time_us
@@ -104,8 +103,10 @@ def batch_of(
     if block.ahead is not None:
         times = np.where(block.ahead, NO_FLOOR, times)
     keys = np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
-    terms = with_reserved(reserved, ~block.silent, vectors.offsets, vectors.terms, vectors.weights, vectors.counts)
+    found = weigh(words, vocabulary.idf)
+    terms = with_reserved(vocabulary.reserved, ~block.silent, found.offsets, found.terms, found.weights, found.counts)
     batch = MessageBatch(
-        seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat)
-    )
+        seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat),
+        words.offsets, words.ids,
+    )  # fmt: skip
     return batch if block.sides is None else join_messages([batch])  # stores points without boxes

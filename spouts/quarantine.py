@@ -50,6 +50,8 @@ def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> 
     columns = messages.terms, messages.weights, messages.counts
     offsets, (terms, weights, counts) = drop_terms(messages.term_offsets, ~inside, *columns)
     changed = {"term_offsets": offsets, "terms": terms, "weights": weights, "counts": counts}
+    if messages.order_offsets.shape[0]:
+        changed["order_offsets"], (changed["order"],) = drop_terms(messages.order_offsets, ~inside, messages.order)
     return MessageBatch(**(messages._asdict() | changed))
 
 

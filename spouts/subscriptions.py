@@ -26,6 +26,7 @@ from matching.kinds import KINDS
 from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
+from matching.subscription_words import words_of_row
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.changes import NEVER, SubscriptionChanges, facts_of
@@ -136,6 +137,7 @@ def load_vocabulary(directory: str | os.PathLike[str], most_terms: int = 0) -> V
             folds_accents=options.get("fold_accents", False),
             attributes=AttributeSchema.parse(options.get("attribute") or ()),
             most_terms=most_terms,
+            keeps_order=most_terms > 0 or bool(manifest.get("word_order")),  # a live stream keeps it itself
         )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
@@ -152,8 +154,7 @@ def logged_vocabulary(history: History) -> Vocabulary:
     for admitted in history.admitted:
         vocabulary.admit(*admitted)
     if history.most_terms:
-        given = [row.get(name) or () for row in history.last_changes() for name in ("keywords", "not_keywords")]
-        new = {term for keywords in given for term in vocabulary.keyword_terms(keywords)} - vocabulary.stop_terms
+        new = {term for row in history.last_changes() for term in words_of_row(row, vocabulary)} - vocabulary.stop_terms
         new = sorted(term for term in new if vocabulary.id_of(term) is None)
         vocabulary.admit(new, vocabulary.messages + history.messages - history.marks)
     return vocabulary

@@ -85,7 +85,7 @@ def filter_refusal(
     refused = kinds_without_filters(kinds, window_indexes)
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
-        has_filter = parsed.filter or (most_terms and parsed.unknown_excluded)
+        has_filter = parsed.filter or (most_terms and parsed.unknown_others)
         return refused.get(kinds[parsed.kind].name) if has_filter else None
 
     return check

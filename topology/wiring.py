@@ -296,6 +296,8 @@ def scan_subscriptions(
         return scan_kinds(kinds.names, config.subscriptions)
 
     def suspects(row: Mapping[str, Any]) -> bool:
+        if row.get("query") is not None:
+            return True
         kind, needs_all = str(row.get("kind")), row.get("match") in (None, "all")
         if placeable(config.router, kinds, kind, not needs_all, asks_no_word(row.get("keywords"))) is not None:
             return True

@@ -144,6 +144,8 @@ def _columns(
     yield "event_time", pa.array(EPOCH_US + (seq * (1e6 / rate)).astype(np.int64), pa.timestamp("us", "UTC"))
     for name, values in (("terms", base.terms), ("counts", base.counts), ("weights", base.weights)):
         yield name, pa.ListArray.from_arrays(cuts, pa.array(values[picked]))
+    ends, words = repeated(offsets, base.terms[picked], base.counts[picked])
+    yield "word_order", pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(words))
     yield "text", pa.array([""] * rows.shape[0])
     yield "op", pa.array(np.zeros(rows.shape[0], np.int32))
     n, weight = rows.shape[0], 1.0 / np.arange(1, _TYPES + 1)
@@ -153,6 +155,12 @@ def _columns(
     yield f"{ATTRIBUTE}price", pa.array(prices, mask=missing[0])
     yield f"{ATTRIBUTE}beds", pa.array(beds, mask=missing[1])
     yield f"{ATTRIBUTE}type", pa.array(kinds.tolist(), mask=missing[2])
+
+
+def repeated(offsets: Int64, terms: Int32, counts: Int32) -> tuple[Int64, Int32]:
+    """Terms of messages, each as often as it occurs, as if they had appeared in this order."""
+    before: Any = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return before[offsets], np.repeat(terms, counts)
 
 
 def _write_vocabulary(base: Base, folder: Path) -> None:

@@ -69,6 +69,7 @@ class SubscriptionOutcome(ApiRow, frozen=True):
     subscription_id: str | None = None
     etag: str | None = None
     from_seq: Annotated[int | None, Meta(description="the first message for which the change counts")] = None
+    read_as: Annotated[str | None, Meta(description="its query as it was understood")] = None
     line: int | None = None
     reason: str | None = None
     detail: str | None = None

@@ -367,4 +367,4 @@ class Admission:
 
 def _new_words(parsed: ParsedSubscription) -> tuple[str, ...]:
     """Words of which some have no id; none if all have one."""
-    return (*parsed.words, *parsed.excluded) if parsed.unknown or parsed.unknown_excluded else ()
+    return (*parsed.words, *parsed.others) if parsed.unknown or parsed.unknown_others else ()

@@ -83,6 +83,7 @@ class _Columns(msgspec.Struct, gc=False):
     radius_m: None = None
     match: None = None
     not_keywords: None = None
+    query: None = None
     everything: None = None
     at: None = None
     until: None = None

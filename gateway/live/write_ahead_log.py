@@ -37,7 +37,7 @@ from matching.fields import Refusal
 from matching.model import Int64, Names
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
-from matching.words.message_words import MessageTerms, weigh
+from matching.words.message_words import MessageTerms
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
 from spouts.handover import Handed, Handover, close_handover, open_handover
@@ -303,8 +303,7 @@ class WriteAheadLog:
         terms = words.terms(cut)
         if self._handover is None:
             return admitted, terms, None
-        vectors = weigh(terms, words.vocabulary.idf)
-        rows = rows_of(block, vectors, words.vocabulary.reserved, self.next_seq, space, self._admission.window)
+        rows = rows_of(block, terms, words.vocabulary, self.next_seq, space, self._admission.window)
         return admitted, terms, (rows, int(terms.unknown.sum()))
 
     def _time_us(self) -> int | None:

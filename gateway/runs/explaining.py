@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.compute
 
 from gateway.runs.distance import distance_km, kilometres
-from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
+from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
@@ -25,8 +25,9 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive_filters import NaiveInstruction
+from matching.naive_filters import NaiveInstruction, instructions_of
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
+from matching.query_programs import Query, clauses_of, query_of
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Window, stream_time
@@ -184,6 +185,8 @@ def explained(
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
     )
     verdict = judge(scene, subscription, next(_oracle_messages(target)))
+    if verdict.failed is not None and _clause(owner.conditions, verdict.failed, stream.vocabulary):
+        verdict.reason = "query" if verdict.reason in FILTER_REASONS else verdict.reason
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -331,16 +334,32 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{far} km from the centre, where {kilometres(radius_m / 1000)} km are allowed"
     if failed.name == "polygon":
         return f"{message['lon']:g} {message['lat']:g}"
+    if clause := _clause(conditions, failed, vocabulary):
+        return f"{clause} fails"
     if failed.name == "without":
         return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
-        return f"{len(answer['words'])}, where {failed.argument} are needed"
+        there = sum(term in message["terms"] for term in failed.words)
+        return f"{there}, where {failed.argument} are needed"
+    if failed.name in ("either", "neither"):
+        return str(conditions["query"])
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
     value, wanted = message["attributes"].get(name), json.dumps(conditions["where"][name], ensure_ascii=False)
     if value is not None and attribute.type == TIME:
         value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
     return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
+
+
+def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
+    """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
+    query = query_of(conditions.get("query"), vocabulary)
+    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
+        return ""
+    for clause, program in clauses_of(query, vocabulary):
+        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
+            return clause
+    return ""
 
 
 def _in_words(

@@ -127,9 +127,10 @@ REASONS = {
     "outside_region": "the message lies outside the region",
     "outside_circle": "the message lies outside the circle",
     "outside_polygon": "the message lies outside the polygon",
-    "excluded_word": "the message has one of not_keywords",
-    "too_few_keywords": "the message has fewer of the keywords than match says",
-    "where": "the message does not satisfy where",
+    "excluded_word": "the message has a word that it must not have",
+    "too_few_keywords": "the message has too few of these words",
+    "where": "the message does not satisfy a condition",
+    "query": "the message does not satisfy the query",
     "before_registration": "the message came before the subscription, which starts empty",
     "after_end": "the subscription had ended before the message came",
     "subscription_ended": "the subscription has ended, and its result is empty",
@@ -166,7 +167,7 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
         reason = _why_not_met(subscription)
     verdict.failed = first_failed(subscription, message)
     if not reason and verdict.failed is not None:
-        reason = _FILTER_REASONS.get(verdict.failed.name, "where")
+        reason = _REASON_OF.get(verdict.failed.name, "where")
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
     verdict.in_result = verdict.reason in ("in_result", "matched")
@@ -285,12 +286,16 @@ def _skyline(scene: Scene, subscription: NaiveSubscription, message: NaiveMessag
 
 
 #: Reasons by the name of the instruction that failed; instructions with other names test attributes.
-_FILTER_REASONS = {
+_REASON_OF = {
     "circle": "outside_circle",
     "polygon": "outside_polygon",
     "without": "excluded_word",
     "at least": "too_few_keywords",
+    "either": "query",
+    "neither": "query",
 }
+#: Reasons that a filter has.
+FILTER_REASONS = frozenset((*_REASON_OF.values(), "where"))
 
 _JUDGES: dict[int, Callable[[Scene, NaiveSubscription, NaiveMessage, Verdict], str]] = {
     BOOLEAN: _boolean,

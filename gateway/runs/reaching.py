@@ -19,11 +19,13 @@ from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.model import TERM
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
-from matching.validate import ParsedMessage, RawMessage, message_row
+from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
 from matching.window import NO_FLOOR, Window
+from matching.words.message_words import MessageTerms
 from spouts.manifest import world_of
 from spouts.messages import MessageBlock
 from spouts.parsed import batch_of
@@ -85,7 +87,7 @@ def reach(
     owners = ({"subscription_id": names[row], "kind": kinds[int(table.kind[row])].name} for row in rows.tolist())
     fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, vocabulary.collection_count, vocabulary.total_tokens)
     candidates = zip(owners, subscriptions_of(table.take(rows)), strict=True)
-    reached, reasons = reached_by(parsed, counts, vocabulary, space, Window("count", 1), fading, candidates)
+    reached, reasons = reached_by(parsed, vocabulary, space, Window("count", 1), fading, candidates)
     if without_words := int((~has_word).sum()):
         reasons["no_common_word"] += without_words
     return {
@@ -101,7 +103,6 @@ def reach(
 
 def reached_by(
     parsed: ParsedMessage,
-    counts: Mapping[str, int],
     vocabulary: Vocabulary,
     space: Space,
     window: Window,
@@ -113,8 +114,6 @@ def reached_by(
     Parameters
     ----------
     parsed : ParsedMessage
-    counts : mapping of str to int
-        How often it has each word.
     vocabulary, space, window, fading
         Of the stream; the vocabulary may be a part that has all words of message and subscriptions.
     candidates : iterable of (mapping, Subscription)
@@ -126,7 +125,12 @@ def reached_by(
         Of each that it reaches the facts, `words`, `score` and `parts`; of the others how many by reason.
     """
     block = MessageBlock.of([parsed], vocabulary.attributes)
-    batch = batch_of(block, vocabulary.unit_vectors([counts]), vocabulary.reserved, 0, space, window)
+    terms = [] if parsed.op == DELETE or parsed.ahead else vocabulary.terms_of(parsed.text)
+    ids = [-1 if (term := vocabulary.id_of(word)) is None else term for word in terms]
+    none = np.zeros(1, np.int32)
+    batch = batch_of(
+        block, MessageTerms(np.array(ids, TERM), np.array([0, len(ids)]), none, none), vocabulary, 0, space, window
+    )
     message = next(messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())))
     decay = decay_model(fading, vocabulary, range(len(vocabulary)))
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, decay)

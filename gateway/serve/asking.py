@@ -30,10 +30,10 @@ from matching.kinds import KINDS
 from matching.model import MessageBatch, concatenate, empty
 from matching.naive_rows import NaiveSubscription, subscriptions_of
 from matching.reasons import explain as meaning_of
+from matching.subscription_words import words_of_row
 from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
-from matching.words.message_words import weigh
 from spouts.cutting import Rows
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
 from topology.settings import LiveConfig
@@ -168,7 +168,9 @@ class Asking:
         candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
-        words = self._words([*counts, *(word for one in judged for word in self._terms(one.columns.get("keywords")))])
+        words = self._words(
+            [*counts, *(word for one in judged for word in words_of_row(one.columns, self._vocabulary))]
+        )
         space, fading = self._admission.space, self._fading
 
         def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
@@ -179,7 +181,7 @@ class Asking:
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
                 yield facts, next(subscriptions_of(build_table([row], [0], [0])))
 
-        given = (parsed, counts, words, space, self._admission.window, fading)
+        given = (parsed, words, space, self._admission.window, fading)
         reached, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
@@ -224,9 +226,12 @@ class Asking:
         return preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown) | {"read": len(messages)}
 
     def words_of(self, one: Registered, text: str) -> list[str]:
-        """The keywords of a subscription that a text has."""
+        """The words by which a subscription is found that a text has."""
         counts = self._vocabulary.count_terms(text)
-        return [word for word in self._terms(one.columns.get("keywords")) if word in counts]
+        words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
+        if one.columns.get("query") is not None:
+            words = self._parsed(one).words
+        return [word for word in words if word in counts]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -257,8 +262,7 @@ class Asking:
             share()
             if record.messages:
                 block, terms = block_of(record, at, space, self._wal.log)
-                vectors, reserved = weigh(terms, self._vocabulary.idf), self._vocabulary.reserved
-                yield rows_of(block, vectors, reserved, at, space, window)
+                yield rows_of(block, terms, self._vocabulary, at, space, window)
 
     def _rows(self, seqs: Iterable[int]) -> dict[int, Row]:
         """Logged messages, as answers show them."""
@@ -303,10 +307,6 @@ class Asking:
             whole.folds_accents,
             whole.attributes,
         )
-
-    def _terms(self, keywords: Any) -> list[str]:
-        texts = [keywords] if isinstance(keywords, str) else keywords if isinstance(keywords, list) else []
-        return self._vocabulary.keyword_terms([one for one in texts if isinstance(one, str)])
 
     @property
     def _schema(self) -> Any:

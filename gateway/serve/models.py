@@ -94,6 +94,9 @@ class Subscription(BaseModel):
     match: str | int | None = Field(default=None, description="all, any, or how many keywords")
     not_keywords: str | list[str] | None = None
     where: dict[str, Any] | None = None
+    query: str | dict[str, Any] | None = Field(
+        default=None, description="words, OR, brackets and -, or an object of all, any, none and where"
+    )
     everything: bool | None = Field(default=None, description="true for one that requires nothing")
     k: int | None = None
     alpha: float | None = None

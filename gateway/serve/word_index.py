@@ -14,6 +14,7 @@ import numpy as np
 from gateway.serve.registry import Registered, Registry
 from matching.decoding import bare
 from matching.storage.slots import grown
+from matching.subscription_words import texts_found_by
 from matching.text import Vocabulary
 from matching.words.message_words import MessageWords
 
@@ -40,7 +41,7 @@ class WordIndex:
 
     def __init__(self, registry: Registry, vocabulary: Vocabulary):
         self._registry = registry
-        self._words = MessageWords(vocabulary)
+        self._vocabulary, self._words = vocabulary, MessageWords(vocabulary)
         self._lock = threading.Lock()
         self._next = self._subscriptions = self._count = 0
         self._number_of: dict[str, int] = {}  # of each word
@@ -73,7 +74,7 @@ class WordIndex:
             return last < self._registry.next_number
 
     def _take(self, some: list[Registered]) -> None:
-        texts = [_texts(one.line) for one in some]
+        texts = [_texts(one.line, self._vocabulary) for one in some]
         ends = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(list(map(len, texts)), out=ends[1:])
         distinct = self._words.distinct(self._words.cut(list(chain.from_iterable(texts))), ends)
@@ -97,6 +98,7 @@ class WordIndex:
 
 class _Keywords(msgspec.Struct):
     keywords: Any = None
+    query: Any = None
 
 
 class _Line(msgspec.Struct):
@@ -106,7 +108,9 @@ class _Line(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def _texts(line: bytes) -> list[str]:
-    """The texts of the keywords in a logged line, none of one without."""
-    found = _DECODER.decode(bare(line)).subscribe.keywords
-    return [found] if isinstance(found, str) else found or []
+def _texts(line: bytes, vocabulary: Vocabulary) -> list[str]:
+    """The texts by which a logged subscription is found, none of one that requires no word."""
+    found = _DECODER.decode(bare(line)).subscribe
+    if found.query is not None:
+        return texts_found_by({"keywords": found.keywords, "query": found.query}, vocabulary)
+    return [found.keywords] if isinstance(found.keywords, str) else found.keywords or []

@@ -29,6 +29,7 @@ from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import Fault, identifier, shown
 from matching.reasons import MAX_LINE_BYTES
+from matching.subscription_words import read_as
 from matching.validate import ParsedMessage
 from spouts.log import Origin
 from spouts.parsed import parse_message
@@ -513,6 +514,7 @@ class LogWriter:
             "subscription_id": name,
             "etag": etag,
             "from_seq": self.batching.next_seq,
+            **read_as(row.columns, self._admission.vocabulary),
         }
 
     def _unsubscribe(self, row: Unsubscribe, came_s: float) -> Outcome:

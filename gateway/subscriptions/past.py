@@ -11,6 +11,9 @@ from matching.filter_fields import ALL_KEYWORDS
 from matching.filter_programs import (
     AT_LEAST,
     CIRCLE,
+    EITHER,
+    NEITHER,
+    PHRASE,
     POLYGON,
     WITHOUT,
     Instruction,
@@ -20,13 +23,13 @@ from matching.filter_programs import (
 )
 from matching.filters import filters_of, passing
 from matching.kind_table import Kind
-from matching.model import UNKNOWN_TERM, WEIGHT, Float64, Int32, Int64, MessageBatch, empty
+from matching.model import NO_ORDER, NO_WORDS, UNKNOWN_TERM, WEIGHT, Float64, Int32, Int64, MessageBatch, empty
 from matching.reserved import with_reserved
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
 from spark_etl.span import span_us
-from spouts.columns import AHEAD, attribute_keys
+from spouts.columns import AHEAD, ORDER, attribute_keys
 from spouts.parquet import read_columns
 
 US_PER_DAY = 86_400e6
@@ -78,8 +81,8 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     flat, counts, boxes, times, keys = [], [], [], [], []
     names = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes]
     sides = [name for name, _ in _SIDES]
-    visible = []
-    for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", "op", AHEAD, *names)):
+    visible, order, lengths = [], [NO_ORDER], [NO_WORDS]
+    for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", "op", AHEAD, ORDER, *names)):
         lists: Any = batch.column("terms")
         flat.append(lists.flatten().to_numpy())
         counts.append(lists.value_lengths().fill_null(0).to_numpy())
@@ -89,6 +92,10 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
             time = batch.column("event_time").cast(pa.int64()).fill_null(NO_FLOOR).to_numpy()
         times.append(time)
         visible.append(_visible(batch))
+        if ORDER in batch.schema.names:
+            words: Any = batch.column(ORDER)
+            order.append(words.flatten().to_numpy())
+            lengths.append(words.value_lengths().fill_null(0).to_numpy().astype(np.int64))
         if names:
             keys.append(np.concatenate([attribute_keys(batch.column(name)) for name in names], axis=1))
     terms = np.concatenate([np.zeros(0, np.int32), *flat])
@@ -99,6 +106,9 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     columns: Any = empty(MessageBatch)._asdict() | box | {"term_offsets": term_offsets, "terms": terms}
     columns["seq"] = np.arange(box["west"].shape[0])
     columns |= {"keys": np.concatenate(keys)} if keys else {}
+    if len(lengths) > 1:
+        ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+        columns |= {"order_offsets": ends, "order": np.concatenate(order)}
     return Past.of(MessageBatch(**columns), np.concatenate([np.zeros(0, np.int64), *times]))
 
 
@@ -113,7 +123,8 @@ def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past:
     if kind.place == "region" and not any(one.operation in (CIRCLE, POLYGON) for one in instructions):
         parts["region"] = _meets(parsed.region, kind, past.messages, rows)
     for one in instructions:
-        if one.operation != AT_LEAST:
+        # that of `match`, which is counted above
+        if one.operation != AT_LEAST or one.argument != parsed.needs or list(one.words) != terms:
             name, passes = _name_of(one.operation, one.argument, kind, vocabulary), _passing(one, rows, past.messages)
             parts[name] = parts[name] & passes if name in parts else passes
     return Tested(rows, parts)
@@ -128,6 +139,8 @@ def _passing(one: Instruction, rows: Int64, messages: MessageBatch) -> np.ndarra
 def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) -> str:
     if operation == WITHOUT:
         return "not_keywords"
+    if operation in (AT_LEAST, EITHER, NEITHER, PHRASE):
+        return "query"
     if operation == CIRCLE:
         return "radius_m" if "radius_m" in kind.shapes else "circle"
     return "polygon" if operation == POLYGON else f"where {_attribute_at(argument, vocabulary).name}"

@@ -11,7 +11,7 @@ from abc import abstractmethod
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import Int64, MessageBatch, take_filters, take_ragged
+from matching.model import Int64, MessageBatch, take_optional, take_ragged
 from matching.operator import WindowIndex, WindowQuery
 from matching.result_rows import join_results
 from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
@@ -72,7 +72,7 @@ class SkylineWindow(WindowIndex):
         for first in range(0, max(1, count), _CHUNK):
             chosen = np.arange(first, min(count, first + _CHUNK))
             offsets, picked = take_ragged(rows.term_offsets, chosen)
-            filters = take_filters(rows.filter_offsets, rows.filter_words, chosen)
+            filters = take_optional(rows.filter_offsets, rows.filter_words, chosen)
             queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked], *filters)
             parts.append(useful(self.candidates(queries, query.as_of)))
         return join_results(parts)

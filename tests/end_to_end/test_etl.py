@@ -190,6 +190,7 @@ def test_etl_all_formats_agree_with_plain_python(spark, tmp_path, monkeypatch, r
     for row in messages:
         terms, counts, weights = want["vectors"][row["text"]]
         assert (row["terms"], row["counts"]) == (terms, counts)
+        assert [want["terms"][term] for term in row["word_order"]] == tokenise(row["text"])
         np.testing.assert_allclose(row["weights"], weights, rtol=2e-7)
         own_id = ids[row["lon"], row["lat"]]
         assert row["message_id"] == own_id if own_id else len(row["message_id"]) == 32

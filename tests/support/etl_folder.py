@@ -68,9 +68,11 @@ def write_etl(
 ) -> Path:
     """Write `rows` as an ETL output folder whose vocabulary is w0, w1, ...; returns it.
 
-    Of `attributes` (`NAME:TYPE`) rows have the columns `attribute_NAME`.
+    Of `attributes` (`NAME:TYPE`) rows have the columns `attribute_NAME`; they may have a `word_order`.
     """
-    schema = SCHEMA
+    schema, ordered = SCHEMA, "word_order" in rows[0]
+    if ordered:
+        schema = schema.append(pa.field("word_order", pa.list_(pa.int32())))
     for one in AttributeSchema.parse(attributes).attributes:
         schema = schema.append(pa.field(ATTRIBUTE + one.name, ATTRIBUTE_TYPES[one.type]))
     (directory / "messages").mkdir(parents=True)
@@ -97,8 +99,19 @@ def write_etl(
     manifest = {"format_version": 1, "tokeniser": tokeniser_number(), "kept": len(rows)}
     manifest |= {"total_tokens": int(collected.sum()), "extent": sides}
     manifest |= {"options": {"attribute": list(attributes)}} if attributes else {}
+    manifest |= {"word_order": True} if ordered else {}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
+
+
+def with_order(rows: list[dict], seed: int = 1) -> list[dict]:
+    """The rows with their words in some order, each as often as it occurs, words without a term among them."""
+    rng = np.random.default_rng(seed)
+    for row in rows:
+        words = [-1] * int(rng.integers(0, 3)) + [int(one) for one in np.repeat(row["terms"], row["counts"])]
+        row["word_order"] = rng.permutation(np.array(words, np.int32)).tolist()
+        row["text"] = " ".join("other" if one < 0 else f"w{one}" for one in row["word_order"])
+    return rows
 
 
 def with_objects(rows: list[dict]) -> list[dict]:

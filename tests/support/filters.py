@@ -6,7 +6,16 @@ import numpy as np
 
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, ANY_OF, NONE_OF, PRESENT, WITHIN
-from matching.filter_programs import AT_LEAST, WITHOUT, Instruction, joined_programs, program_of
+from matching.filter_programs import (
+    AT_LEAST,
+    EITHER,
+    NEITHER,
+    WITHOUT,
+    Instruction,
+    branches_of,
+    joined_programs,
+    program_of,
+)
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.model import ANY_KEYWORD, BOOLEAN, Int64, MessageBatch, SubscriptionTable
@@ -26,8 +35,10 @@ def with_keys(messages: MessageBatch, seed: int) -> MessageBatch:
     return MessageBatch(**(messages._asdict() | {"keys": keys_of(messages.seq, seed)}))
 
 
-def random_instructions(rng: np.random.Generator, terms: list[int], most_terms: int) -> list[Instruction]:
-    """None to three instructions of any kind; about half of all messages pass most of them."""
+def random_instructions(
+    rng: np.random.Generator, terms: list[int], most_terms: int, depth: int = 0
+) -> list[Instruction]:
+    """None to three instructions, groups within groups too; about half of all messages pass most of them."""
     made = []
     for _ in range(int(rng.integers(0, 4))):
         attribute, low = int(rng.integers(ATTRIBUTES)), int(rng.integers(0, 4))
@@ -44,9 +55,17 @@ def random_instructions(rng: np.random.Generator, terms: list[int], most_terms: 
                 Instruction(AT_LEAST, min(2, len(terms)), terms),
                 circle_instruction(lon, lat, float(rng.uniform(3e6, 1.5e7))),
                 polygon_instruction(_triangles(rng)),
-            ][int(rng.integers(9))]
+                *((_group(rng, terms, most_terms, depth, operation)) for operation in (EITHER, NEITHER) if depth < 3),
+            ][int(rng.integers(11 if depth < 3 else 9))]
         )
     return made
+
+
+def _group(rng: np.random.Generator, terms: list[int], most_terms: int, depth: int, operation: int) -> Instruction:
+    """A group of one to three branches, some without an instruction."""
+    count = int(rng.integers(1, 4))
+    branches = [random_instructions(rng, terms, most_terms, depth + 1) for _ in range(count)]
+    return Instruction(operation, 0, branches_of(branches))
 
 
 def _triangles(rng: np.random.Generator) -> Rings:

@@ -240,9 +240,10 @@ def _search(ring, p, as_of, region, offsets, terms, filters, first, ends, out_ro
 
 @njit_no_refcount
 def _fits(filters, query, ring, row):
-    """Whether a message satisfies the filter of a query."""
+    """Whether a message satisfies the filter of a query, which has no phrase."""
     first, last = ring.term_offsets[row], ring.term_offsets[row + 1]
-    return passes(filters, query, ring.lon[row], ring.lat[row], ring.keys, row, ring.terms, first, last)
+    lon, lat, terms = ring.lon[row], ring.lat[row], ring.terms
+    return passes(filters, query, lon, lat, ring.keys, row, terms, first, last, terms, first, first)
 
 
 @njit(cache=True, nogil=True)

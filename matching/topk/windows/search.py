@@ -209,8 +209,9 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
 
 @njit_no_refcount
 def fits(filters, r, head, row, place, keys, terms):
-    """Whether a message satisfies the filter of row r of the query."""
-    return passes(filters, r, place[row, 0], place[row, 1], keys, row, terms, head[row, 2], head[row, 3])
+    """Whether a message satisfies the filter of row r of the query, which has no phrase."""
+    first, last = head[row, 2], head[row, 3]
+    return passes(filters, r, place[row, 0], place[row, 1], keys, row, terms, first, last, terms, first, first)
 
 
 @njit_no_refcount

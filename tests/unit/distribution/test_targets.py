@@ -37,6 +37,8 @@ def test_parts_of_a_batch_are_those_that_are_taken_one_by_one(columns):
         n, terms = len(messages), messages.terms.shape[0]
         more = {"counts": rng.integers(1, 9, terms).astype(np.int32), "event_time_us": np.arange(n)}
         more |= {"keys": rng.integers(0, 9, (n, 2)), "vector": rng.random((n, 3))}
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(rng.integers(0, 4, n))])
+        more |= {"order_offsets": ends, "order": rng.integers(-2, 9, ends[-1]).astype(np.int32)}
         messages = MessageBatch(**(messages._asdict() | more))
     rows = [np.flatnonzero(rng.random(len(messages)) < share) for share in (0.0, 0.2, 1.0, 0.5)]
     parts, sizes = split(messages, rows)

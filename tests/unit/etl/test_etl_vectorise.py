@@ -22,8 +22,14 @@ def batch_of(*texts: dict[str, int]) -> pa.RecordBatch:
     for number, counts in enumerate(texts):
         row = dict.fromkeys(CLEAN_SCHEMA.names) | {"message_id": f"m{number}", "lon": 1.0, "lat": 2.0, "text": "x"}
         row |= {"object_id": "o", "op": 0, "terms": list(counts), "counts": list(counts.values())}
+        row["word_order"] = in_order(counts)
         rows.append(row | {"event_time_us": number, "seq": number})
     return pa.RecordBatch.from_pylist(rows, schema=CLEAN_SCHEMA.append(pa.field("seq", pa.int64())))
+
+
+def in_order(counts: dict[str, int]) -> list[int]:
+    """Places of terms, each as often as it occurs, the last one first."""
+    return [place for place, count in enumerate(counts.values()) for _ in range(count)][::-1]
 
 
 MESSAGES = [{"often": 2, "rare": 1}, {}, {"gone": 3}, {"mid": 1, "gone": 1, "rare": 2, "often": 1}]
@@ -45,6 +51,8 @@ def test_vectorise_any_slice_agrees_with_plain_python(start):
     rows = found.to_pylist()
     assert [(row["terms"], row["counts"], row["weights"]) for row in rows] == [expected(m) for m in MESSAGES[start:]]
     assert [row["seq"] for row in rows] == list(range(start, 4))
+    ids = [[TERM_IDS.get(list(one)[place], -1) for place in in_order(one)] for one in MESSAGES[start:]]
+    assert [row["word_order"] for row in rows] == ids
 
 
 def test_vectorise_without_rows_or_vocabulary_gives_empty_lists():

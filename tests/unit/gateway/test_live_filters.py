@@ -12,7 +12,7 @@ from gateway.runs.verify import verify_run
 from matching.attributes import AttributeSchema, read_attributes
 from matching.errors import ConfigError, InputError
 from matching.kinds import KINDS
-from matching.naive_conditions import where_holds, words_hold
+from matching.naive_conditions import query_holds, where_holds, words_hold
 from matching.naive_shapes import in_circle, unit_vector
 from tests.support.live_streams import Stream, digest_of_run, read_table
 from tests.support.processes import Command
@@ -48,6 +48,8 @@ def random_query(rng: np.random.Generator, number: int, kind) -> dict:
     if rng.random() < 0.3:
         where["listed"] = {"gte": "2020-01-04"}
     row["where"] = where
+    if rng.random() < 0.5:
+        row["query"] = random_tree(rng, kind)
     place = {"lon": float(rng.integers(-5, 6)), "lat": float(rng.integers(-5, 6))}
     if "circle" in kind.shapes:
         return row | {"circle": {**place, "radius_m": float(rng.integers(2, 9)) * 1e5}}
@@ -58,6 +60,18 @@ def random_query(rng: np.random.Generator, number: int, kind) -> dict:
     return row | ({"alpha": float(rng.random())} if "alpha" in kind.fields else {})
 
 
+def random_tree(rng: np.random.Generator, kind) -> dict:
+    """A query, of which every match has a word, so that all kinds take it; new words among the others."""
+    words = rng.choice([*WORDS, "late0", "late1", "late2"], 5).tolist()
+    tree: dict = {"any": [{"all": words[:2]}, words[2]], "none": [words[3]]}
+    if rng.random() < 0.5:
+        tree["all"] = [{"any": [words[4], {"where": {"price": {"gte": 200}}}]}]
+    if not kind.windowed and rng.random() < 0.5:
+        phrase = f'"{words[0]} {words[4]}"' + str(rng.choice(["", "~1"]))
+        tree["all"] = [*tree.get("all", []), {"any": [phrase, words[1]]}]
+    return tree
+
+
 def fits(query: dict, row: dict) -> bool:
     """Whether a message matches a boolean subscription, from the two as they were written."""
     read = dict(zip(TYPES, read_attributes(row, AttributeSchema.parse(ATTRIBUTES)).values, strict=True))
@@ -66,6 +80,7 @@ def fits(query: dict, row: dict) -> bool:
     return (
         where_holds(query["where"], TYPES, read)
         and words_hold(query["match"], query["keywords"], query["not_keywords"], words)
+        and query_holds(query.get("query", {}), TYPES, read, row["text"].split())
         and in_circle(place, unit_vector(circle["lon"], circle["lat"]), circle["radius_m"])
     )
 
@@ -101,11 +116,11 @@ def test_live_filters_are_exact_through_kills_and_with_other_bolts(tmp_path, see
             report = stream.match()
     digest = stream.finish(report)
     told = [row for row in pq.read_table(out / "updates").to_pylist() if row["change"] == "match"]
-    assert len(told) == len(matches) > 100
+    assert len(told) == len(matches) > 60
     assert {(row["subscription_id"], row["message_id"]) for row in told} == matches
     for plain in (False, True):
         verdict = verify_run(out, plain=plain)
-        assert verdict.exact and sum(verdict.delivered_updates.values()) > 500 and len(verdict.subscriptions) == 5
+        assert verdict.exact and sum(verdict.delivered_updates.values()) > 300 and len(verdict.subscriptions) == 5
     assert digest_of_run(out, out / "again") == digest
 
 

@@ -79,7 +79,7 @@ def test_subscription_row_ranked_by_place_alone_needs_no_alpha():
 
 def test_subscription_row_without_keywords_keeps_what_it_excludes():
     row = parsed("boolean", keywords=None, not_keywords="bar zebra")
-    assert row.excluded == ("bar", "zebra") and row.filter and row.unknown_excluded == 1
+    assert row.others == ("bar", "zebra") and row.filter and row.unknown_others == 1
 
 
 @pytest.mark.parametrize("everything", [True, "true"])

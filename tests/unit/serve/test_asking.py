@@ -17,6 +17,12 @@ from tests.support.serving import NDJSON, Served, call, lines_of, position
 pytestmark = pytest.mark.timeout(180)
 
 COUNT = 250
+QUERIES = {
+    2: f"({WORDS[0]} OR {LATE[0]}) -{WORDS[1]}",
+    3: f"{WORDS[0]} OR ({WORDS[1]} {WORDS[2]}) OR ({LATE[1]} -{WORDS[0]})",
+    6: {"all": [{"any": [WORDS[1], {"all": [WORDS[2], WORDS[3]]}]}], "none": [{"all": [WORDS[0], WORDS[1]]}]},
+    7: f"{WORDS[2]} -({WORDS[0]} {WORDS[1]})",
+}
 #: What both answers have.
 SAME = (
     "in_result",
@@ -32,6 +38,12 @@ SAME = (
     "parts",
     "distance_km",
 )
+READ_AS = {
+    2: "(w0 OR late0) -w1",
+    3: "(w0 OR (w1 w2) OR (late1 -w0))",
+    6: "(w1 OR (w2 w3)) -(w0 w1)",
+    7: "w2 -(w0 w1)",
+}
 
 
 @pytest.fixture(scope="module", params=["time:5000", pytest.param("count:60", marks=pytest.mark.wide)])
@@ -43,14 +55,20 @@ def ended(request, tmp_path_factory):
         words = {"kind": "boolean", "keywords": [*WORDS, *LATE][place // 4]}
         subscriptions[place] = {"subscription_id": f"s{place}", **words, "region": [-20, -10, 20, 10]}
     subscriptions[1] = {"subscription_id": "s1", "kind": "boolean", "everything": True}
+    for place, query in QUERIES.items():
+        kind = {"kind": "boolean", "region": [-20, -10, 20, 10]}
+        if place % 2:
+            kind = {"kind": "topk", "lon": 0, "lat": 0, "k": 4, "alpha": 0.5}
+        subscriptions[place] = {"subscription_id": f"s{place}", **kind, "query": query}
     messages = [random_message(rng, place) for place in range(COUNT)]
     answers: dict = {"explain": {}, "results": {}, "preview": {}, "subscriptions": subscriptions}
     with Served(out, "--world", BOX, "--window", request.param, "--set", "stream.batch_rows=20") as served:
         for first, last in ((0, 20), (20, 40)):
             rows = lines_of(subscriptions[first:last])
-            assert {one["status"] for one in call(served.port, "POST", "/v1/subscriptions", rows, **NDJSON).lines} == {
-                "created"
-            }
+            outcomes = call(served.port, "POST", "/v1/subscriptions", rows, **NDJSON).lines
+            assert {one["status"] for one in outcomes} == {"created"}
+            read = {int(one["subscription_id"][1:]): one["read_as"] for one in outcomes if "read_as" in one}
+            assert read == (READ_AS if not first else {})
             served.call("POST", "/v1/messages?wait=delivered", messages[first * 5 : last * 5])
         answers["match"] = [matched_and_sent(served, message) for message in messages[200:]]
         check_metrics(served)
@@ -71,7 +89,7 @@ def ended(request, tmp_path_factory):
 
 def test_explain_of_a_stream_that_runs_is_that_of_its_folder(ended):
     out, answers = ended
-    reasons = Counter()
+    reasons, clauses = Counter(), Counter()
     for (name, seq), found in answers["explain"].items():
         wanted = explain(out, name, f"seq:{seq}")
         assert {key: found[key] for key in SAME} == json.loads(json.dumps({key: wanted[key] for key in SAME})), (
@@ -80,6 +98,8 @@ def test_explain_of_a_stream_that_runs_is_that_of_its_folder(ended):
         )
         assert [one["change"] for one in found["updates"]] == [one["change"] for one in wanted["updates"]]
         reasons[found["reason"]] += 1
+        clauses[found["why"].partition("query: ")[2]] += found["reason"] == "query"
+    assert "-w1 fails" in clauses or "-(w0 w1) fails" in clauses, clauses
     assert len(reasons) > 5 and reasons["in_result"] > 10, reasons
 
 
@@ -96,7 +116,7 @@ def test_results_of_a_stream_that_runs_are_those_that_it_leaves(ended):
         if rows and rows[0]["rank"] is not None
     }
     assert shown == left and len(left) > 5
-    words = {row["subscription_id"]: row.get("keywords") for row in answers["subscriptions"]}
+    words = {row["subscription_id"]: row.get("keywords") or row.get("query") for row in answers["subscriptions"]}
     assert any(rows and not words[name] for name, rows in answers["results"].items())
     for name, rows in answers["results"].items():
         assert all(bool(row["words"]) == bool(words[name]) and row["text"] for row in rows)

@@ -6,9 +6,10 @@ from matching.attributes import NO_ATTRIBUTES
 from matching.naive_rows import messages_of
 from matching.reserved import is_reserved, with_reserved, without_reserved
 from matching.space import EARTH, Space
-from matching.text import TermColumns
+from matching.text import Vocabulary
 from matching.validate import ParsedMessage
 from matching.window import Window
+from matching.words.message_words import MessageTerms
 from spouts.messages import MessageBlock
 from spouts.parquet import read_messages
 from spouts.parsed import batch_of, clock_mark, parse_message
@@ -56,8 +57,9 @@ def test_mark_of_a_clock_and_deletions_of_a_live_stream_are_not_visible():
         parse_message(row | {"id": "d", "text": "..."}),
     ]
     none = np.zeros(0, np.int32)
-    vectors = TermColumns(np.zeros(6, np.int64), none, none, np.zeros(0, np.float32), none, none)
-    made = batch_of(MessageBlock.of(parsed, NO_ATTRIBUTES), vectors, 7, 0, SPACE, COUNT)
+    vocabulary = Vocabulary([f"w{number}" for number in range(7)], [1] * 7, [1] * 7, [1.0] * 7, messages=1)
+    words = MessageTerms(none, np.zeros(6, np.int64), np.zeros(5, np.int32), np.zeros(5, np.int32))
+    made = batch_of(MessageBlock.of(parsed, NO_ATTRIBUTES), words, vocabulary, 0, SPACE, COUNT)
     assert visible(made) == [True, False, False, False, True] and made.terms.tolist() == [7, 7]
 
 

@@ -27,7 +27,7 @@ from topology.core.checkpoint.storage import Disk, open_disk, written
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
 #: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 7
+FORMAT = 8
 
 _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")

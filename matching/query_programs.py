@@ -1,0 +1,247 @@
+"""Queries bound to a vocabulary: the words that select and score, and the instructions that decide.
+
+A word of a query that is cut into several terms means all of them. A message satisfies a query if it passes the
+instructions of `instructions_of_query`; the other fields of `Query` save work, or say what scores.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from matching.conditions import parse_where
+from matching.fields import Fault, Refusal, shown
+from matching.filter_programs import (
+    AT_LEAST,
+    EITHER,
+    NEITHER,
+    WITHOUT,
+    Instruction,
+    branches_of,
+    condition_instruction,
+    program_of,
+)
+from matching.filter_programs import PHRASE as PHRASE_OF
+from matching.query import ALL, ANY, NONE, PHRASE, WHERE, WORD, Node, parse_query, simplified
+from matching.reasons import MAX_LEAVES
+from matching.text import Vocabulary, has_unspaced
+
+
+class Query(NamedTuple):
+    """A query whose words are terms.
+
+    tree : Node               a `WORD` has one term
+    scoring : tuple of str    distinct words, outside phrases, that are not excluded, in order of appearance
+    required : tuple of str   words that every match has, those of phrases too
+    choices : tuple of str    where there are none: words of which every match has one; empty if there are none either
+    requires : bool           whether a match must have anything, a word or a value
+    scores : bool             whether every match has a word of `scoring`
+    """
+
+    tree: Node
+    scoring: tuple[str, ...]
+    required: tuple[str, ...]
+    choices: tuple[str, ...]
+    requires: bool
+    scores: bool
+
+    @property
+    def phrases(self) -> bool:
+        """Whether there is a phrase."""
+        return any(one.operation == PHRASE for one in self.tree.leaves())
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All distinct terms."""
+        return tuple(dict.fromkeys(word for one in self.tree.leaves() for word in one.words()))
+
+
+def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
+    """The query of a subscription's column, None if there is none.
+
+    Refused are what `matching.query.parse_query` refuses, texts without a word, stop terms and conditions that
+    `matching.conditions.parse_where` refuses. Never raises.
+    """
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return None
+    tree = parse_query(given)
+    if isinstance(tree, Refusal):
+        return tree
+    for leaf in tree.leaves():
+        refused = _leaf_refusal(leaf, vocabulary)
+        if refused is not None:
+            return refused._replace(fault=Fault("query", given))
+    bound = simplified(_bound(tree, vocabulary))
+    leaves = sum(1 for _ in bound.leaves())
+    if leaves > MAX_LEAVES:
+        return Refusal("too_large_query", f"query has {leaves:,} words and conditions", Fault("query", given))
+    required = tuple(dict.fromkeys(_required(bound)))
+    choices = () if required else tuple(dict.fromkeys(_choices(bound, vocabulary) or ()))
+    scores = _choices(bound, vocabulary, phrases=False) is not None
+    return Query(bound, tuple(dict.fromkeys(positive_words(bound))), required, choices, _requires(bound), scores)
+
+
+def clauses_of(query: Query, vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
+    """The parts of a query that must all hold: the text of each, and its program."""
+    for part in query.tree.parts if query.tree.operation == ALL else (query.tree,):
+        yield str(part), program_of(_conjunction((part,), vocabulary))
+    words = [part for part in query.tree.parts if part.operation == WORD]
+    if query.tree.operation == ALL and words:  # a filter has these together
+        yield " ".join(map(str, words)), program_of(_conjunction(words, vocabulary))
+
+
+def instructions_of_query(
+    query: Query, vocabulary: Vocabulary, indexed: Collection[str] = (), needs_all: bool = False
+) -> list[Instruction]:
+    """The instructions that a message passes if, and only if, it satisfies a query; words without an id are in none.
+
+    Parameters
+    ----------
+    query : Query
+    vocabulary : Vocabulary
+    indexed : collection of str, optional
+        Words that the index tests: it lets through messages with all of them (`needs_all`), or with one at least.
+        What that decides is left out.
+    """
+    parts = query.tree.parts if query.tree.operation == ALL else (query.tree,)
+    own = set(indexed)
+    if needs_all:
+        parts = tuple(part for part in parts if not (part.operation == WORD and part.value in own))
+    else:
+        parts = tuple(part for part in parts if _alternatives(part) != own or not own)
+    return _conjunction(parts, vocabulary)
+
+
+def _alternatives(part: Node) -> set[str] | None:
+    """The words of which one is needed, if a part asks for just that."""
+    if part.operation == WORD:
+        return {part.value}
+    plain = part.operation == ANY and all(one.operation == WORD for one in part.parts)
+    return {one.value for one in part.parts} if plain else None
+
+
+def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
+    if leaf.operation == WHERE:
+        conditions = parse_where(leaf.value, vocabulary.attributes)
+        return conditions if isinstance(conditions, Refusal) else None
+    if leaf.operation == PHRASE and not vocabulary.keeps_order:
+        return Refusal("no_word_order", f"{leaf} is a phrase")
+    text = " ".join(leaf.words())
+    terms = vocabulary.terms_of(text)
+    if not terms:
+        return Refusal("bad_query", f"there is no word in {shown(text)}: leave it out")
+    if leaf.operation == PHRASE and has_unspaced(text):
+        return Refusal("bad_query", f"{leaf} has letters of a script without spaces, which phrases cannot have yet")
+    stopped = next((term for term in terms if term in vocabulary.stop_terms), None)
+    return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
+
+
+def _bound(node: Node, vocabulary: Vocabulary) -> Node:
+    """The tree with a term in each word."""
+    if node.operation == WORD:
+        return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
+    if node.operation == PHRASE:
+        terms = vocabulary.terms_of(" ".join(node.words()))
+        return node._replace(value=(tuple(terms), node.value[1])) if len(terms) > 1 else Node(WORD, value=terms[0])
+    return node._replace(parts=tuple(_bound(part, vocabulary) for part in node.parts))
+
+
+def positive_words(node: Node) -> Iterator[str]:
+    """Words outside `NONE` and phrases."""
+    if node.operation == WORD:
+        yield node.value
+    elif node.operation != NONE:
+        for part in node.parts:
+            yield from positive_words(part)
+
+
+def _required(node: Node) -> Iterator[str]:
+    """Words that every message has that satisfies a node."""
+    if node.operation in (WORD, PHRASE):
+        yield from node.words()
+    elif node.operation == ALL:
+        for part in node.parts:
+            yield from _required(part)
+
+
+def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[str] | None:
+    """Words of which every message has one that satisfies a node, the rarest such list; None if there is none.
+
+    `phrases`: those of phrases count.
+    """
+    if node.operation not in (ALL, ANY, WORD, PHRASE) or (node.operation == PHRASE and not phrases):
+        return None
+    found = [_choices(part, vocabulary, phrases) for part in node.parts]
+    found += [[word] for word in node.words()]
+    lists = [one for one in found if one is not None]
+    if node.operation == ANY:
+        return [word for one in lists for word in one] if len(lists) == len(found) else None
+
+    def cost(words: list[str]) -> tuple[int, int]:
+        ids = [term for word in words if (term := vocabulary.id_of(word)) is not None]
+        return int(vocabulary.document_frequency[ids].sum()), len(words)
+
+    return min(lists, key=cost, default=None)
+
+
+def _requires(node: Node) -> bool:
+    """Whether no message satisfies a node that has neither a word nor a value."""
+    if node.operation in (WORD, PHRASE, WHERE):
+        return True
+    if node.operation == NONE:
+        return False
+    return (any if node.operation == ALL else all)(map(_requires, node.parts))
+
+
+def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instruction]:
+    """Instructions of parts that must all hold; the cheapest first."""
+    conditions: list[Instruction] = []
+    words, excluded, groups, last = dict[str, None](), dict[str, None](), list[Instruction](), list[Instruction]()
+    for part in parts:
+        if part.operation == WORD:
+            words[part.value] = None
+        elif part.operation == WHERE:
+            conditions += _conditions(part.value, vocabulary)
+        elif part.operation == PHRASE:
+            last.append(_phrase(part, vocabulary))
+        elif part.operation == ALL:
+            groups += _conjunction(part.parts, vocabulary)
+        else:
+            plain = {one.value: None for one in part.parts if one.operation == WORD}
+            branches = [_branch(one, vocabulary) for one in part.parts if one.operation != WORD]
+            if part.operation == NONE:
+                excluded |= plain
+                last += [Instruction(NEITHER, 0, branches_of(branches))] if branches else []
+            elif branches:
+                own = [[_needs(1, plain, vocabulary)]] if plain else []
+                last.append(Instruction(EITHER, 0, branches_of([*own, *branches])))
+            else:
+                groups.append(_needs(1, plain, vocabulary))
+    without = _ids(excluded, vocabulary)
+    conditions += [Instruction(WITHOUT, 0, without)] if without else []
+    conditions += [_needs(len(words), words, vocabulary)] if words else []
+    return [*conditions, *groups, *last]
+
+
+def _phrase(node: Node, vocabulary: Vocabulary) -> Instruction:
+    words, between = node.value
+    ids = [vocabulary.id_of(word) for word in words]
+    known = [term for term in ids if term is not None]
+    return Instruction(PHRASE_OF, between, known) if len(known) == len(ids) else _needs(1, (), vocabulary)
+
+
+def _branch(node: Node, vocabulary: Vocabulary) -> list[Instruction]:
+    return _conjunction(node.parts if node.operation == ALL else (node,), vocabulary)
+
+
+def _conditions(where: Mapping[str, Any], vocabulary: Vocabulary) -> list[Instruction]:
+    conditions = parse_where(where, vocabulary.attributes)
+    assert not isinstance(conditions, Refusal), "it was accepted"
+    return list(map(condition_instruction, conditions))
+
+
+def _needs(number: int, words: Collection[str], vocabulary: Vocabulary) -> Instruction:
+    """An instruction that so many of these words must be there; those without an id never are."""
+    return Instruction(AT_LEAST, number, _ids(words, vocabulary))
+
+
+def _ids(words: Collection[str], vocabulary: Vocabulary) -> list[int]:
+    return sorted(term for word in words if (term := vocabulary.id_of(word)) is not None)

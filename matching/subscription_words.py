@@ -1,0 +1,136 @@
+"""The words of a subscription: what it is found by and scores with, by its keywords and its query."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matching.fields import Fault, Refusal, encodes
+from matching.filter_fields import ALL_KEYWORDS, asks_no_word
+from matching.filter_programs import AT_LEAST, Instruction
+from matching.kind_table import Kind
+from matching.model import UNKNOWN_TERM
+from matching.query import Node, parse_query
+from matching.query_programs import Query, instructions_of_query, positive_words, query_of
+from matching.reasons import MAX_SUBSCRIPTION_TERMS
+from matching.reserved import RESERVED_IDF
+from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+
+#: Ids, their idf, all words, how many the vocabulary lacks, and how many are stop terms.
+Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
+
+
+def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found | str:
+    """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code.
+
+    Where not all are needed, those that no message can have are left out.
+    """
+    words = words_of(keywords, vocabulary)
+    return words if isinstance(words, str) else found_of(words, needs_all, vocabulary)
+
+
+def words_of_row(obj: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[str, ...]:
+    """All distinct words of a subscription that was accepted: of keywords, `not_keywords` and query."""
+    texts = [obj[name] for name in ("keywords", "not_keywords") if obj.get(name) is not None]
+    words = [word for text in texts for word in vocabulary.keyword_terms(text)]
+    query = query_of(obj.get("query"), vocabulary)
+    return tuple(dict.fromkeys([*words, *(query.words if isinstance(query, Query) else ())]))
+
+
+def read_as(obj: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, str]:
+    """`read_as`: the query of a subscription that was accepted, as it was understood; nothing if it has none."""
+    query = query_of(obj.get("query"), vocabulary)
+    return {"read_as": str(query.tree)} if isinstance(query, Query) else {}
+
+
+def texts_found_by(obj: Mapping[str, Any], vocabulary: Vocabulary) -> list[str]:
+    """Texts of which a message that an accepted subscription matches has a word; none if it may have none."""
+    keywords = [] if asks_no_word(obj.get("keywords")) else obj["keywords"]
+    texts = [keywords] if isinstance(keywords, str) else list(keywords)
+    query, tree = query_of(obj.get("query"), vocabulary), parse_query(obj.get("query"))
+    if isinstance(query, Query) and isinstance(tree, Node) and (texts or query.required or query.choices):
+        texts += positive_words(tree)
+    return texts
+
+
+def indexed_by_query(
+    obj: Mapping[str, Any], kind: Kind, needs: int, query: Query, vocabulary: Vocabulary
+) -> tuple[Found, int, list[Instruction]] | Refusal | str:
+    """What a subscription with a query is found by: words, how many of them a message needs, and the instructions that
+    decide the rest of keywords and query; or a reason code.
+
+    Kinds that need all keywords are found by all words that a match must have, else by words of which it must have one.
+    The others by all words that score, of which a message needs one. Keywords beside a query only score there, unless
+    `match` says how many are needed.
+    """
+    keywords: tuple[str, ...] | str = ()
+    if not asks_no_word(obj.get("keywords")):
+        keywords = words_of(obj["keywords"], vocabulary) or "no_keyword"
+        if isinstance(keywords, str):
+            return keywords
+    if query.phrases and kind.windowed:
+        return Refusal("phrase_not_served", f"a {kind.name} keeps no order of words", Fault("query", obj["query"]))
+    wanted = len(keywords) if needs == ALL_KEYWORDS else needs
+    stopped = [word for word in keywords if word in vocabulary.stop_terms]
+    if stopped and kind.all_keywords and wanted == len(keywords):
+        return Refusal("stop_term", f"{stopped[0]!r} was removed from the messages")
+    if keywords and wanted > len(keywords):
+        return "match_too_large"
+    if not kind.all_keywords:
+        words = tuple(dict.fromkeys((*keywords, *query.scoring)))
+        if query.scoring and not query.scores:
+            what = f"a {kind.name} ranks by words, and messages without any word of the query satisfy it"
+            return Refusal("no_needed_word", what, Fault("query", obj["query"]))
+        made = instructions_of_query(query, vocabulary, words)
+        needed = bool(keywords) and obj.get("match") is not None
+    else:
+        required = tuple(dict.fromkeys((*(keywords if wanted == len(keywords) else ()), *query.required)))
+        words = required or (keywords if keywords else query.choices)
+        needed = bool(keywords) and wanted < len(keywords) and not (wanted == 1 and words == keywords)
+        made = instructions_of_query(query, vocabulary, words, needs_all=bool(required))
+        needs = ALL_KEYWORDS if required or not words else 1
+    if needed:
+        ids = sorted(term for word in keywords if (term := vocabulary.id_of(word)) is not None)
+        made = [Instruction(AT_LEAST, wanted, ids), *made]
+    if not words:
+        return ((vocabulary.reserved,), (RESERVED_IDF,), (), 0, 0), needs, made
+    if len(words) > MAX_SUBSCRIPTION_TERMS:
+        return "too_many_keywords"
+    found = found_of(words, needs == ALL_KEYWORDS and kind.all_keywords, vocabulary)
+    return found if isinstance(found, str) else (found, needs if kind.all_keywords else 1, made)
+
+
+def other_words(
+    obj: Mapping[str, Any], query: Query, excluded: Sequence[str], words: Sequence[str], vocabulary: Vocabulary
+) -> tuple[str, ...]:
+    """All words of a subscription with a query that it is not found by."""
+    keywords = () if asks_no_word(obj.get("keywords")) else words_of(obj["keywords"], vocabulary)
+    return tuple(word for word in dict.fromkeys((*keywords, *query.words, *excluded)) if word not in words)
+
+
+def found_of(words: tuple[str, ...], needs_all: bool, vocabulary: Vocabulary) -> Found | str:
+    """As `keywords_of`, of distinct words."""
+    if not words:
+        return "no_keyword"
+    stopped = sum(word in vocabulary.stop_terms for word in words)
+    if stopped and needs_all:
+        return "stop_term"
+    terms = sorted(term_id for term_id in map(vocabulary.id_of, words) if term_id is not None)
+    idf = tuple(vocabulary.idf[terms].tolist())
+    unknown = len(words) - len(terms) - stopped
+    if unknown and vocabulary.most_terms:  # they are admitted with the batch, which gives them ids
+        return tuple(terms), idf, words, unknown, stopped
+    if needs_all and unknown:
+        return (*terms, UNKNOWN_TERM), (*idf, 0.0), words, unknown, stopped
+    return (tuple(terms), idf, words, unknown, stopped) if terms else "no_known_keyword"
+
+
+def words_of(keywords: Any, vocabulary: Vocabulary) -> tuple[str, ...] | str:
+    """The distinct words of a text or a list of texts, or a reason code."""
+    texts = [keywords] if isinstance(keywords, str) else keywords
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return "wrong_type"
+    if sum(map(len, texts)) > MAX_TEXT_CHARACTERS:
+        return "text_too_long"
+    words = tuple(vocabulary.keyword_terms(texts))
+    if len(words) > MAX_SUBSCRIPTION_TERMS:
+        return "too_many_keywords"
+    return words if all(map(encodes, words)) else "bad_utf8"

@@ -1,0 +1,249 @@
+"""Queries against their oracle: what is written, what the program says, and what engines find."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching.attributes import AttributeSchema, key_of
+from matching.boolean.engines.cell_term import CellTerm
+from matching.fields import Refusal
+from matching.filter_programs import program_of
+from matching.kinds import KINDS
+from matching.naive import boolean_match, meets, passes
+from matching.naive_conditions import query_holds
+from matching.naive_rows import messages_of, subscriptions_of
+from matching.query import Node, parse_query
+from matching.query_programs import Query, instructions_of_query, query_of
+from matching.space import Space
+from matching.text import Vocabulary
+from matching.topk.engines.skype import Skype
+from matching.validate import build_table, subscription_row
+from tests.support.conditions import batch_of, passing, passing_plain
+
+SCHEMA = AttributeSchema.parse(["price:number"])
+TYPES = {"price": "number"}
+NAMES = ["all", "any", "none", "where", "x"]
+KNOWN, WORDS = list("abcde"), list("abcdexy")
+SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+VOCABULARY = Vocabulary(KNOWN, [1, 2, 3, 4, 5], [1] * 5, [5.0, 4.0, 3.0, 2.0, 1.0], messages=10, attributes=SCHEMA)
+ENGINES = {"boolean": CellTerm, "topk": Skype}
+PLACES = {
+    "boolean": {"region": [-180, -90, 180, 90], "everything": True},
+    "topk": {"lon": 0, "lat": 0, "k": 1, "alpha": 0.5},
+    "decay": {"lon": 0, "lat": 0, "k": 1, "alpha": 0.5},
+    "knn": {"lon": 0, "lat": 0, "k": 1},
+    "skyline": {"region": [-180, -90, 180, 90]},
+}
+
+
+def drawn_tree(draw, depth=0):
+    """A query as a tree, whose texts are a word or a phrase each; `draw(n)` gives a whole number below n."""
+    if depth and not draw(5):
+        return f'"{" ".join(WORDS[draw(3 + draw(4))] for _ in range(2 + draw(2)))}"' + ("", "~1", "~3")[draw(3)]
+    if depth and draw(3):
+        return WORDS[draw(len(WORDS))] if draw(4) else {"where": {"price": {"lte": draw(4)}}}
+    names = ("all", "any", "none")
+    made = {}
+    for name in {names[draw(3)], names[draw(3)]}:
+        made[name] = [drawn_tree(draw, depth + 1) if depth < 3 else WORDS[draw(7)] for _ in range(1 + draw(3))]
+    return made
+
+
+def as_text(tree):
+    """The same query in the syntax of texts, with brackets around every group; None where it has a condition."""
+    if isinstance(tree, str):
+        return tree
+    parts = []
+    for name, members in tree.items():
+        each = None if name == "where" else [as_text(one) for one in members]
+        if each is None or None in each:
+            return None
+        if name == "none":
+            parts += [f"-({one})" for one in each]
+        else:
+            parts.append(f"({(' OR ' if name == 'any' else ' ').join(f'({one})' for one in each)})")
+    return " ".join(parts)
+
+
+def drawn(seed, queries=150, messages=120):
+    generator = np.random.default_rng(seed)
+
+    def draw(below):
+        return int(generator.integers(below))
+
+    return [drawn_tree(draw) for _ in range(queries)], [drawn_message(draw) for _ in range(messages)]
+
+
+def drawn_message(draw):
+    """Words in order, `z` for one without a term, and a price or none."""
+    return [[*KNOWN, "z"][draw(6)] for _ in range(draw(6))], (None, draw(6))[draw(5) > 0]
+
+
+def batch(messages):
+    """The messages, with the reserved term, which says that they are visible."""
+    keys = np.array([[key_of(None if price is None else float(price))] for _, price in messages], np.int64).reshape(
+        -1, 1
+    )
+    ids = [[KNOWN.index(word) if word in KNOWN else -1 for word in words] for words, _ in messages]
+    made = batch_of([{*own, VOCABULARY.reserved} - {-1} for own in ids], keys)
+    weights = np.where(made.terms == VOCABULARY.reserved, np.float32(-0.0), made.weights)
+    ends, order = np.cumsum([0, *map(len, ids)]), np.array([one for own in ids for one in own], np.int32)
+    return type(made)(**(made._asdict() | {"weights": weights, "order_offsets": ends, "order": order}))
+
+
+def wanted(tree, messages):
+    return [query_holds(tree, TYPES, {"price": price}, words) for words, price in messages]
+
+
+def programs(trees):
+    found = [query_of(tree, VOCABULARY) for tree in trees]
+    assert all(isinstance(one, Query) for one in found)
+    return [program_of(instructions_of_query(one, VOCABULARY)) for one in found]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_program_of_a_query_says_what_the_oracle_says(seed):
+    trees, messages = drawn(seed)
+    made = programs(trees)
+    oracle = np.array([wanted(tree, messages) for tree in trees])
+    some = batch(messages)
+    assert (passing_plain(made, some) == oracle).all()
+    assert np.argwhere(passing(made, some) != oracle).tolist() == []
+    assert 1500 < oracle.sum() < oracle.size - 1500, "too few pairs of one verdict, so little is compared"
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_program_of_a_query_says_what_the_oracle_says_whatever_is_drawn(data):
+    def draw(below):
+        return data.draw(st.integers(0, below - 1))
+
+    tree, messages = drawn_tree(draw), [drawn_message(draw) for _ in range(4)]
+    made, some = programs([tree]), batch(messages)
+    assert passing(made, some)[0].tolist() == wanted(tree, messages) == passing_plain(made, some)[0].tolist()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_text_of_a_query_is_read_as_its_tree_and_written_as_it_is_read(seed):
+    trees, messages = drawn(seed, 600, 60)
+    texts = [(tree, text) for tree in trees if (text := as_text(tree)) is not None]
+    assert len(texts) > 60
+    some = batch(messages)
+    for tree, text in texts:
+        read = query_of(text, VOCABULARY)
+        assert isinstance(read, Query)
+        again = query_of(str(read.tree), VOCABULARY)
+        for one in (read, again):
+            assert isinstance(one, Query)
+            made = [program_of(instructions_of_query(one, VOCABULARY))]
+            assert passing_plain(made, some)[0].tolist() == wanted(tree, messages), (tree, text, str(read.tree))
+
+
+def subscription_holds(kind, row, words, price):
+    """What a subscription of a kind asks of a message, without its place."""
+    query = row["query"]
+    own, positive = set(row.get("keywords") or ()), positive_words(query)
+    need = {None: len(own) if kind == "boolean" else 0, "all": len(own), "any": 1}.get(row["match"], row["match"])
+    if own and len(own & {*words}) < need:
+        return False
+    scoring = own | positive
+    if kind != "boolean" and scoring and not scoring & {*words}:
+        return False
+    return query_holds(query, TYPES, {"price": price}, words)
+
+
+def positive_words(tree):
+    """Words that score: those outside `none` and phrases."""
+    if isinstance(tree, str):
+        return {tree} if tree.isalpha() else set()
+    lists = [members for name, members in tree.items() if name in ("all", "any")]
+    return {word for members in lists for member in members for word in positive_words(member)}
+
+
+def asked(kind):
+    """The table of subscriptions of a kind with queries, messages, and what the oracle says of each pair."""
+    trees, messages = drawn(7, 500)
+    generator = np.random.default_rng(8)
+    rows = []
+    for number, tree in enumerate(trees):
+        row = {"subscription_id": str(number), "kind": kind, "query": tree, "match": None, **PLACES[kind]}
+        if generator.random() < 0.4:
+            row["keywords"] = generator.choice(WORDS, generator.integers(1, 3), replace=False).tolist()
+            row["match"] = [None, "all", "any", 1][generator.integers(4)]
+        rows.append(row)
+    parsed = [subscription_row(row, VOCABULARY, SPACE, KINDS) for row in rows]
+    refused = {one.reason for one in parsed if isinstance(one, Refusal)}
+    assert refused <= {"no_known_keyword", "no_needed_word", "no_keyword", "phrase_not_served"}, refused
+    taken = [(row, one) for row, one in zip(rows, parsed, strict=True) if not isinstance(one, Refusal)]
+    assert len(taken) > 50
+    oracle = np.array([[subscription_holds(kind, row, *message) for message in messages] for row, _ in taken])
+    assert 500 < oracle.sum() < oracle.size - 500
+    numbers = range(len(taken))
+    return build_table([one for _, one in taken], numbers, [0] * len(taken)), batch(messages), oracle
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_row_of_a_subscription_with_a_query_means_what_the_oracle_says(kind):
+    table, messages, oracle = asked(kind)
+    rows = list(messages_of(messages))
+    found = [
+        [(boolean_match if kind == "boolean" else meets)(one, row) and passes(one, row) for row in rows]
+        for one in subscriptions_of(table)
+    ]
+    assert np.argwhere(np.array(found) != oracle).tolist() == []
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_subscription_with_a_query_is_found_where_the_oracle_says(kind):
+    table, messages, oracle = asked(kind)
+    engine = ENGINES[kind](SPACE)
+    engine.insert(table)
+    hits = engine.match(messages)
+    found = np.zeros(oracle.shape, np.bool_)
+    found[engine.numbers(hits.slot), hits.row] = True
+    assert np.argwhere(found != oracle).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ("a OR b c", "character 8, at 'c'"),
+        ("a b OR c", "character 5, at 'OR'"),
+        ("(a", "character 1, at '('"),
+        ("a)", "character 2, at ')'"),
+        ("a OR", "character 5, at the end"),
+        ("a - b", "character 3, at '-'"),
+        ("()", "character 2, at ')'"),
+        ("fahr*", "character 1"),
+        ('a "b c', "character 3"),
+        ('"b c"~x', "needs a number"),
+        ('"b c"~101', "at most 100"),
+        ('a ""', "between the quotes"),
+        ("fahrad~2", "behind a phrase"),
+        ("-" * 20 + "a", "nested"),
+        ("(" * 5000 + "a", "nested"),
+        ({"any": []}, "query any is"),
+        ({"some": ["a"]}, "'some'"),
+        ({"all": ["a", {"any": ["b", "(c"]}]}, "query all 1 any 1, character 1"),
+        ({}, "empty"),
+        (["a"], "query is"),
+        ('{"all": ', "JSON"),
+    ],
+)
+def test_query_that_cannot_be_read_is_refused_with_its_place(query, where):
+    found = parse_query(query)
+    assert isinstance(found, Refusal) and found.reason == "bad_query" and where in found.detail, found
+    assert found.fault.column == "query"
+
+
+@settings(deadline=None)
+@given(st.text(alphabet='ab ()-|"*~{}\\ORANDT', max_size=30) | st.recursive(
+    st.text(max_size=5) | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner),
+))  # fmt: skip
+def test_query_of_anything_is_read_or_refused(given_query):
+    found = query_of(given_query, VOCABULARY)
+    assert found is None or isinstance(found, Query | Refusal)
+    if isinstance(found, Query):
+        assert isinstance(parse_query(str(found.tree)) if "price" not in str(found.tree) else found.tree, Node)
