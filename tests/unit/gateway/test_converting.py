@@ -61,7 +61,7 @@ def old_log(records: list[tuple[Record, list[bytes]]], chained: bool) -> bytes:
             digest.update(msgspec.json.encode(head))
         else:
             if record.admitted.terms:
-                digest.update(msgspec.json.encode(record.admitted))
+                digest.update(msgspec.json.encode((record.admitted.terms, record.admitted.messages)))
             if record.positions:
                 digest.update(msgspec.json.encode(record.positions))
         before = head["xxh3"] = digest.hexdigest()

@@ -36,7 +36,7 @@ def test_message_without_text_is_visible_at_every_door(tmp_path):
         stream.writer.begin()
         stream.end()
         assert [one["status"] for one in found] == ["accepted"] * 42
-        assert stream.writer._reader.sure > 0
+        assert stream.writer.batching.reader.sure > 0
     (out := tmp_path / "live").mkdir()
     live = Stream(empty_start(out, ["price:number"]), out, world="earth")
     for row in (cheap, near, worded):
