@@ -412,7 +412,7 @@ def _in_a_row(words, begin, after, most_between, order, first, last):
     for start in range(first, last - length + 1):
         if order[start] != words[begin]:
             continue
-        # of all ways to go on from here the earliest ends first
+        # of all ways to go on from here, the nearest place of each word ends first
         at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
         while at < after and place < end:
             if order[place] == words[at]:
