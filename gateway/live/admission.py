@@ -294,7 +294,7 @@ class Admission:
         `checked` and `line` are as `subscribe` takes them.
         """
         if len(row) > 1:
-            other = next(name for name in row if name not in ("subscribe", "unsubscribe") or "subscribe" not in row)
+            other = next((name for name in row if name not in ("subscribe", "unsubscribe")), "unsubscribe")
             what = "a line with subscribe or unsubscribe has no other column"
             return RefusedLine("unknown_column", what, Fault(other, row[other]))
         try:

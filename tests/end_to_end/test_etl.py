@@ -370,7 +370,8 @@ def test_etl_cut_off_gzip_keeps_its_rows_and_counts_the_cut(spark, tmp_path):
     assert manifest["rejected_by_reason"] == {"broken_file": 1} and manifest["read"] == len(kept) + 1
     (said,) = manifest["broken_files"]
     assert said.startswith("cut.jsonl.gz: damaged or cut off (Compressed file ended")
-    assert rejects == [{"reason": "broken_file", "file": "cut.jsonl.gz", "line": 0, "row": said}]
+    whole_row = {"column": None, "value": said[:40]}
+    assert rejects == [{"reason": "broken_file", **whole_row, "file": "cut.jsonl.gz", "line": 0, "row": said}]
 
 
 @pytest.mark.parametrize("partition_bytes", [2_000, 2**26])

@@ -39,26 +39,27 @@ def random_instructions(
     rng: np.random.Generator, terms: list[int], most_terms: int, depth: int = 0
 ) -> list[Instruction]:
     """None to three instructions, groups within groups too; about half of all messages pass most of them."""
-    made = []
-    for _ in range(int(rng.integers(0, 4))):
-        attribute, low = int(rng.integers(ATTRIBUTES)), int(rng.integers(0, 4))
-        some = np.unique(rng.integers(0, 6, rng.integers(1, 5))).tolist()
-        lon, lat = float(rng.uniform(-180, 180)), float(rng.uniform(-90, 90))
-        made.append(
-            [
-                Instruction(WITHIN, attribute, [low, low + int(rng.integers(0, 5))]),
-                Instruction(ANY_OF, attribute, some),
-                Instruction(NONE_OF, attribute, some),
-                Instruction(PRESENT, attribute, []),
-                Instruction(ABSENT, attribute, []),
-                Instruction(WITHOUT, 0, np.unique(rng.integers(0, most_terms, 2)).tolist()),
-                Instruction(AT_LEAST, min(2, len(terms)), terms),
-                circle_instruction(lon, lat, float(rng.uniform(3e6, 1.5e7))),
-                polygon_instruction(_triangles(rng)),
-                *((_group(rng, terms, most_terms, depth, operation)) for operation in (EITHER, NEITHER) if depth < 3),
-            ][int(rng.integers(11 if depth < 3 else 9))]
-        )
-    return made
+    return [_instruction(rng, terms, most_terms, depth) for _ in range(int(rng.integers(0, 4)))]
+
+
+def _instruction(rng: np.random.Generator, terms: list[int], most_terms: int, depth: int) -> Instruction:
+    attribute, low = int(rng.integers(ATTRIBUTES)), int(rng.integers(0, 4))
+    some = np.unique(rng.integers(0, 6, rng.integers(1, 5))).tolist()
+    lon, lat = float(rng.uniform(-180, 180)), float(rng.uniform(-90, 90))
+    makers = (
+        lambda: Instruction(WITHIN, attribute, [low, low + int(rng.integers(0, 5))]),
+        lambda: Instruction(ANY_OF, attribute, some),
+        lambda: Instruction(NONE_OF, attribute, some),
+        lambda: Instruction(PRESENT, attribute, []),
+        lambda: Instruction(ABSENT, attribute, []),
+        lambda: Instruction(WITHOUT, 0, np.unique(rng.integers(0, most_terms, 2)).tolist()),
+        lambda: Instruction(AT_LEAST, min(2, len(terms)), terms),
+        lambda: circle_instruction(lon, lat, float(rng.uniform(3e6, 1.5e7))),
+        lambda: polygon_instruction(_triangles(rng)),
+        lambda: _group(rng, terms, most_terms, depth, EITHER),
+        lambda: _group(rng, terms, most_terms, depth, NEITHER),
+    )
+    return makers[int(rng.integers(11 if depth < 3 else 9))]()
 
 
 def _group(rng: np.random.Generator, terms: list[int], most_terms: int, depth: int, operation: int) -> Instruction:

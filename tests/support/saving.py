@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.snapshots import saved_by
 from topology.core.api.component import Saved
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
@@ -17,6 +18,6 @@ def through_frames(number: int, **components: Any) -> Saved:
     parts = {}
     for name, part in components.items():
         tasks = part if isinstance(part, Sequence) else (part,)
-        states = [TaskState(name, place, len(tasks), number, task.state()) for place, task in enumerate(tasks)]
+        states = [TaskState(name, place, len(tasks), number, saved_by(task)) for place, task in enumerate(tasks)]
         parts[name] = tuple(unpack_task(frame_of(state)).arrays for state in states)
     return Saved(number, parts)

@@ -37,7 +37,7 @@ def completed(line):
         ("skyray ru", ["run"]),
         ("skyray run --query-b", ["--query-bolts"]),
         ("skyray subscriptions gen", ["generate"]),
-        ("skyray etl --st", ["--stem", "--stop-share"]),
+        ("skyray etl --st", ["--strict-attributes", "--stem", "--stop-share"]),
     ],
 )
 def test_completion_offers_commands_and_the_options_that_settings_make(line, expected):

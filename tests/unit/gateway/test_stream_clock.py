@@ -154,7 +154,7 @@ class Quiet:
         for _ in range(int(self.rng.integers(1, 40))):
             self.now_s += float(self.rng.choice([5.0, 15.0, 60.0]))
             before = len(stream.journal.marks)
-            stream.pipe.pass_time(self.now_s)
+            stream.pipe.batching.pass_time(self.now_s)
             for seq, time_us in list(stream.journal.marks.items())[before:]:
                 assert time_us % US == 0 and seq == self.beside.seq
                 mark = {"id": f"mark {seq}", "text": "", "time": time_us // US, "lon": 0.0, "lat": 0.0}

@@ -327,7 +327,11 @@ def test_updates_behind_a_place_that_the_stream_has_not_reached_say_so(served):
 def test_stream_says_what_clients_need_to_know(served):
     seq = served.call("POST", "/v1/messages?wait=delivered", message("newest", "tea")).json["seq"]
     assert served.call("GET", "/v1/stream").json == {
-        "attributes": [{"name": "price", "type": "number"}, {"name": "type", "type": "category"}],
+        "attributes": [
+            {"name": "price", "type": "number", "misfits": 0},
+            {"name": "type", "type": "category", "misfits": 0},
+        ],
+        "fields": [],
         "kinds": ["boolean", "topk", "decay", "knn", "skyline"],
         "distance": "sphere",
         "projection": "plate-carree",

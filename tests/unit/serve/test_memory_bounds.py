@@ -286,7 +286,7 @@ def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):
 
 
 def test_preview_keeps_the_newest_messages_whose_columns_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "PREVIEWED_BYTES", 65_000)  # 1,001 terms take 12 bytes each
+    monkeypatch.setattr(asking, "PREVIEWED_BYTES", 83_000)  # 1,001 terms take 16 bytes each
     words = " ".join(f"w{number}" for number in range(1_000))
     wanted = {"kind": "boolean", "keywords": "tea", "region": [-10, -10, 10, 10]}
     with door_of(tmp_path / "out") as (_, _, port):

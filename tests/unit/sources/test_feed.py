@@ -21,7 +21,7 @@ from tests.support.writing import WriterStream, await_
 
 ROWS = [json.dumps({"id": f"m{n}", "text": f"ramen {n}", "lon": 139.7, "lat": 35.7}).encode() for n in range(3_000)]
 PRETTY = b'{\r\n "id": "pretty",\n "text": "udon",\n "lon": 1,\n "lat": 2\n}\n'
-BAD = [b"not json", b'{"text": "far", "lon": 999, "lat": 0}', b"", b'{"unsubscribe": "s1"}', b'{"lon": 1, "lat": 2}']
+BAD = [b"not json", b'{"text": "far", "lon": 999, "lat": 0}', b"", b'{"unsubscribe": "s1"}', b'{"text": "a", "lon": 1}']
 
 
 #: Without ids, by which the writer would know a message again that is read twice.
@@ -83,7 +83,7 @@ def test_bad_messages_beside_good_are_counted_and_nothing_good_is_lost(name, tmp
             good = [json.loads(line)["id"] for line in logged(stream)]
             assert sorted(good) == sorted(["pretty", *(f"m{n}" for n in range(100))])
             assert stream.writer.duplicates == 1
-            refused = {"not_json": 40, "coordinate_out_of_range": 20, "not_a_message": 20, "missing_text": 20}
+            refused = {"not_json": 40, "coordinate_out_of_range": 20, "not_a_message": 20, "missing_coordinate": 20}
             assert stream.writer.refused.total() == sum(refused.values()) == 100, stream.writer.refused
             assert any("not_json" in text and f"{name}/" in text for text in said)
             assert len(said) <= 3 * len(stream.writer.refused)

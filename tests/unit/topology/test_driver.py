@@ -12,7 +12,7 @@ from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.balancing import Balance
-from topology.core.executors.driver import Answer, Driver, Workers
+from topology.core.executors.driver import Driver, WorkerAnswer, Workers
 from topology.core.executors.local import run_local
 from topology.core.failures import ComponentFailed, WorkersLost
 from topology.core.payload import pack, unpack
@@ -66,7 +66,7 @@ class MortalWorkers(Workers):
                 if incarnation == self.incarnation:
                     getattr(self.workers[worker], method)(*arguments)
         answers = [
-            Answer(self._placement[index], time.perf_counter(), worker.status())
+            WorkerAnswer(self._placement[index], time.perf_counter(), worker.status())
             for index, worker in enumerate(self.workers)
         ]
         victim = self.losses.get(self.rounds)

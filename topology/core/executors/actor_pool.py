@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from matching.errors import TopologyError
 from topology.core.api.plan import Plan
 from topology.core.executors.actors import WorkerActor, names_of
-from topology.core.executors.driver import Answer, Workers
+from topology.core.executors.driver import WorkerAnswer, Workers
 from topology.core.executors.heartbeat import Heartbeat
 from topology.core.executors.reservation import Reservation
 from topology.core.failures import WorkersLost
@@ -196,7 +196,7 @@ class ActorPool(Workers):
             self._answer(done[0], calls.index(done[0]), method)
         return [self._answer(call, worker, method) for worker, call in enumerate(calls)]
 
-    def statuses(self, pause_s: float) -> tuple[list[Answer], TopologyError | None]:
+    def statuses(self, pause_s: float) -> tuple[list[WorkerAnswer], TopologyError | None]:
         """Poll the workers once `pause_s` has passed since the last call.
 
         A worker with an outstanding call gets no other, so that calls cannot pile up.
@@ -208,12 +208,12 @@ class ActorPool(Workers):
             if worker not in waiting:
                 self._calls[actor.status.remote()] = worker, time.perf_counter()
         done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=pause_s)
-        answers: list[Answer] = []
+        answers: list[WorkerAnswer] = []
         losses: list[TopologyError] = []
         for call in done:
             worker, requested_s = self._calls.pop(call)
             try:
-                answers.append(Answer(self._placement[worker], requested_s, self._answer(call, worker, "status")))
+                answers.append(WorkerAnswer(self._placement[worker], requested_s, self._answer(call, worker, "status")))
             except TopologyError as loss:
                 losses.append(loss)
         try:

@@ -51,7 +51,7 @@ _FIRST_PAUSE_S = 0.02
 _GAP_S = 1.0
 
 
-class Answer(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """Status of a worker: the addresses of its tasks, and when it was requested, by `time.perf_counter`."""
 
     addresses: Sequence[int]
@@ -109,7 +109,7 @@ class Workers(ABC):
         """Queue a call of a method of the worker that has a task; it returns nothing."""
 
     @abstractmethod
-    def statuses(self, pause_s: float) -> tuple[list[Answer], TopologyError | None]:
+    def statuses(self, pause_s: float) -> tuple[list[WorkerAnswer], TopologyError | None]:
         """Let the workers work for about `pause_s`; the statuses that have come, and the loss of workers, if any."""
 
     def replace(self, incarnation: int, lost: Collection[int]) -> None:  # noqa: B027
@@ -356,7 +356,7 @@ class Driver:
             )
         return quiet
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: WorkerAnswer) -> None:
         """Take the status of a worker."""
         for address, (status, events) in zip(answer.addresses, answer.status.tasks, strict=True):
             show(self._log, str(self._plan.tasks[address]), events)
@@ -364,7 +364,7 @@ class Driver:
             self._requested_s[address] = answer.requested_s
         self._commit(answer.status.written)
 
-    def _raise_failure(self, answers: Sequence[Answer], lost: TopologyError | None) -> None:
+    def _raise_failure(self, answers: Sequence[WorkerAnswer], lost: TopologyError | None) -> None:
         """Raise the failure of a component, which says more than the loss of workers, else that loss."""
         gap = None
         for addresses, _, status in answers:

@@ -22,7 +22,7 @@ from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.storage import ScratchDisk
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.clock import Clock, SystemClock
-from topology.core.executors.driver import Answer, Driver, Workers
+from topology.core.executors.driver import Driver, WorkerAnswer, Workers
 from topology.core.executors.logs import DirectLog
 from topology.core.failures import ComponentFailed
 from topology.core.metrics import RunReport, RunSnapshot
@@ -218,7 +218,7 @@ class LocalWorkers(Workers):
         put = self._waiting.appendleft if method == "stop" else self._waiting.append  # before the next batch
         put((method, arguments))
 
-    def statuses(self, pause_s: float) -> tuple[list[Answer], TopologyError | None]:
+    def statuses(self, pause_s: float) -> tuple[list[WorkerAnswer], TopologyError | None]:
         """Make one of the calls that wait; if none does, let the clock spout publish. The status is due about four
         times a second, once nothing is left to do, and when there is something to tell."""
         if self._waiting:
@@ -233,7 +233,7 @@ class LocalWorkers(Workers):
         if self.busy and now_s < self._next_s and not self._worker.has_news:
             return [], None
         self._next_s = now_s + _PROGRESS_EVERY_S
-        return [Answer(self._placement[0], now_s, self._worker.status())], None
+        return [WorkerAnswer(self._placement[0], now_s, self._worker.status())], None
 
     def end(self, closing: bool) -> None:
         if closing:
