@@ -40,7 +40,7 @@ app = typer.Typer()
 
 
 def called(name: str) -> str:
-    """The name of an option by that of its field."""
+    """The name of the option that sets a field."""
     return CALLED.get(name, name.removesuffix("_column"))
 
 

@@ -43,7 +43,7 @@ class RefusedLine(NamedTuple):
 
 
 def whole_row(data: bytes) -> Fault:
-    """The fault of a row of which no one column is at fault: no column, and how the row begins."""
+    """The fault of a row that is wrong as a whole: no column, and how the row begins."""
     return Fault(None, data[:_QUOTED].decode(errors="replace")[:_QUOTED])
 
 

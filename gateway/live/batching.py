@@ -157,7 +157,7 @@ class Batching:
     mapping : ColumnMapping, optional
         Renames the columns of each line.
     preparing : Preparing, optional
-        Compiles the kernels of kinds: no batch is stored before those of its kinds are ready.
+        Compiles kernels. A batch is stored when the kernels of its kinds are ready.
 
     Attributes
     ----------

@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterable
 
+from matching.validate import ParsedMessage
 from spouts.messages import MessageBlock
 
 #: Messages with an id of the producer's that are remembered at least, unless their ids have more than these bytes.
@@ -48,3 +49,13 @@ class RecentIds:
             for seq, (name, is_made) in enumerate(zip(block.ids.strings(), made, strict=False), start=first):
                 if not is_made:
                     self.put(name, seq)
+
+
+def is_same(now: ParsedMessage, earlier: ParsedMessage, begun: int) -> bool:
+    """Whether a message is the same as a logged one; the stream began with the first `begun` attributes.
+
+    The logged one has no value of an attribute that was declared after it, whatever was sent: that is no difference.
+    """
+    pairs = enumerate(zip(earlier.attributes, now.attributes, strict=False))
+    attributes = tuple([new if number < begun or old is not None else None for number, (old, new) in pairs])
+    return now._replace(content=b"", ahead=earlier.ahead, misfits=(), attributes=attributes) == earlier

@@ -22,7 +22,7 @@ from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
 from gateway.serve.fair import FairQueue, Room
 from gateway.serve.keys import MOST_OWNER
-from gateway.serve.recent_ids import REMEMBERED, RecentIds
+from gateway.serve.recent_ids import REMEMBERED, RecentIds, is_same
 from gateway.serve.registry import OWNER, Registry, etag_of, owner_of
 from matching.attributes import TYPES, DeclaredAttribute
 from matching.decoding import is_deep
@@ -478,7 +478,7 @@ class LogWriter:
         first = self._wal.next_seq
         earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
         now = parse_message(row, self._admission.space, schema)
-        if isinstance(now, ParsedMessage) and _is_same(now, earlier, schema.begun):
+        if isinstance(now, ParsedMessage) and is_same(now, earlier, schema.begun):
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}
         return refused(
@@ -580,16 +580,6 @@ class LogWriter:
         self.batching.follow_schema()
         self.batching.open.append(InputLine(self._line, data, came_s), found)
         return None
-
-
-def _is_same(now: ParsedMessage, earlier: ParsedMessage, begun: int) -> bool:
-    """Whether a message is the same as a logged one; the stream began with the first `begun` attributes.
-
-    The logged one has no value of an attribute that was declared after it, whatever was sent: that is no difference.
-    """
-    pairs = enumerate(zip(earlier.attributes, now.attributes, strict=False))
-    attributes = tuple([new if number < begun or old is not None else None for number, (old, new) in pairs])
-    return now._replace(content=b"", ahead=earlier.ahead, misfits=(), attributes=attributes) == earlier
 
 
 def refused(reason: str, detail: str, fault: Fault) -> Outcome:
