@@ -55,6 +55,8 @@ class LocalEngine:
         Required once a kind whose scores decay has subscriptions.
     window_tasks : int
         Number of window indexes of each kind; messages are distributed by seq.
+    objects : bool
+        As `matching.operator.OperatorContext.objects`.
 
     Attributes
     ----------
@@ -73,8 +75,10 @@ class LocalEngine:
         options: Mapping[str, str] | None = None,
         fading: DecayParameters | None = None,
         window_tasks: int = 1,
+        objects: bool = False,
     ):
-        context = OperatorContext(space, window, options=options or {}, fading=fading)
+        context = OperatorContext(space, window, options=options or {}, fading=fading, objects=objects)
+        self.objects = objects
         self.kinds = tuple(kinds)
         self.operators: dict[int, KindOperator] = {}
         self.window_indexes: dict[int, list[WindowIndex]] = {}
@@ -117,7 +121,7 @@ class LocalEngine:
             )
             mine = added if of_kind else added.of_kind(kind.code)
             home, assigned = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
-            gone = ended if kind.needs_ended else NO_MESSAGES
+            gone = ended if kind.needs_ended or self.objects else NO_MESSAGES
             batch_input = OperatorInput(boundary, messages, gone, mine, home, assigned, removed.of_kind(kind.code))
             outputs += self._refilled(kind.code, operator.close(operator.match(batch_input).own_hits, []))
         work = outputs[0].work

@@ -22,6 +22,10 @@ Rules:
 - A subscription without keywords meets every visible message; `topk` and `decay` then rank by place, as with alpha 1.
   What has no text may be visible, and what is not visible (a deletion, a mark of a clock, what was set aside) has none.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
+- In a stream of objects every visible row is a version of its object and replaces the one before at its seq; a deletion
+  (`op` 1) ends it; any other row that is not visible was set aside, and changes nothing. The result of a `boolean`
+  subscription is the set of living objects that match; its updates are the differences at each seq. One that is new
+  has what is there in its result, which is not told; one that has ended gives no leaves.
 """
 
 import heapq
@@ -325,6 +329,8 @@ class Oracle:
         Needed as soon as a `decay` subscription meets a message.
     standings : mapping of kind to Standing class, optional
         For tests of the oracle itself: a broken class must be caught.
+    objects : bool
+        The stream is one of objects.
 
     Notes
     -----
@@ -338,7 +344,10 @@ class Oracle:
         max_distance: float,
         decay: DecayModel | None = None,
         standings: Mapping[int, type[NaiveResult]] | None = None,
+        objects: bool = False,
     ):
+        self.objects = objects
+        self._living: dict[object, NaiveMessage] = {}  # the living version of each object
         self.window = window
         self.max_distance = max_distance
         self.decay = decay
@@ -463,6 +472,9 @@ class Oracle:
 
     def _publish(self, message: NaiveMessage) -> Iterator[NaiveUpdate]:
         """One message meets every subscription with which it shares a keyword, or that has none."""
+        if self.objects:
+            yield from self._change_object(message)
+            return
         self._replace(message)
         self._kept.append(message)
         met: set[int] = set(self._wordless) if message.visible else set()
@@ -478,6 +490,29 @@ class Oracle:
             elif not self._hidden(subscription.kind, message.seq):
                 self._standing[number].offer(message)
                 self._standing[number].changed = True
+
+    def _change_object(self, row: NaiveMessage) -> Iterator[NaiveUpdate]:
+        """The updates of a row of a stream of objects: the version before and the one after it are both tested."""
+        if row.op != 1 and not row.visible:
+            return
+        before, after = self._living.pop(row.object_id, None), None if row.op == 1 else row
+        if after is not None:
+            self._living[row.object_id] = after
+        for number, subscription in sorted(self._subscriptions.items()):
+            if subscription.kind != BOOLEAN:
+                continue
+            was, now = (
+                each is not None
+                and meets(subscription, each)
+                and passes(subscription, each)
+                and boolean_match(subscription, each)
+                for each in (before, after)
+            )
+            if was and not now:
+                assert before is not None
+                yield NaiveUpdate(row.seq, number, before.seq, LEAVE, math.nan)
+            if now and not was:
+                yield NaiveUpdate(row.seq, number, row.seq, ENTER, math.nan)
 
     def _replace(self, message: NaiveMessage) -> None:
         """A new version of an object, or its deletion, ends the current version for `skyline`."""
