@@ -168,7 +168,7 @@ class Skyray(Way):
         with open(said, "wb") as errors:
             self._server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
         deadline_s = time.monotonic() + _START_S
-        while "serve: ready" not in (text := said.read_text()):
+        while "event=ready" not in (text := said.read_text()):
             if self._server.poll() is not None or time.monotonic() > deadline_s:
                 self._server.kill()
                 raise TopologyError(f"`skyray serve` has not started: {text[-2000:]}")

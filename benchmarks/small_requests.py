@@ -85,7 +85,7 @@ class _Server:
         with open(said, "wb") as errors:
             self._process = subprocess.Popen(words, cwd=command.ROOT, stdout=subprocess.DEVNULL, stderr=errors)
         deadline_s = time.monotonic() + _START_S
-        while "serve: ready" not in (text := said.read_text()):
+        while "event=ready" not in (text := said.read_text()):
             if self._process.poll() is not None or time.monotonic() > deadline_s:
                 self._process.kill()
                 raise TopologyError(f"`skyray serve` has not started: {text[-2000:]}")

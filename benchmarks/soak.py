@@ -136,7 +136,7 @@ class _Served:
         self.out = out
         self.process = process
         self.port = int(_awaited(log, r"http://127\.0\.0\.1:(\d+)", process)[1])
-        _awaited(log, "serve: ready", process)
+        _awaited(log, "event=ready", process)
 
     def sample(self, began_s: float, messages: int) -> Sample:
         rss = descriptors = threads = 0

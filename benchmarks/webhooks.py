@@ -96,7 +96,7 @@ def served(out: Path) -> Iterator[int]:
             for line in process.stderr:
                 found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
                 port = int(found[1]) if found else port
-                if "serve: ready" in line:
+                if "event=ready" in line:
                     break
             yield port
         finally:

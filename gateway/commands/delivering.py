@@ -23,6 +23,7 @@ from gateway.sinks.pump import Positions, Pump
 from gateway.sinks.stream import SinkAway
 from gateway.sinks.uris import sink_of
 from matching.errors import ConfigError, EngineError
+from topology.core.executors.logs import driver_log
 from topology.core.metrics import report_stage, report_warmed
 
 #: Seconds that a command waits at its end for a sink that delivers, at least; seconds between two checks of it.
@@ -36,8 +37,6 @@ class Deliveries:
     ----------
     uris : sequence of str
         As `--to` has them.
-    say : callable
-        Takes a line for people.
 
     Raises
     ------
@@ -45,9 +44,8 @@ class Deliveries:
         If a URI is wrong, or two are the same place.
     """
 
-    def __init__(self, uris: Sequence[str], say: Callable[[str], None]):
+    def __init__(self, uris: Sequence[str]):
         self._sinks = [sink_of(uri) for uri in uris]
-        self._say = say
         self._pumps: list[Pump] = []
         self._finishing_s: float | None = None
         names = [sink.name for sink in self._sinks]
@@ -81,10 +79,10 @@ class Deliveries:
         if not self._sinks:
             return
         positions = Positions(folder, stream)
-        self._pumps = [Pump(sink, stream, supply(), positions, self._say, logged) for sink in self._sinks]
+        self._pumps = [Pump(sink, stream, supply(), positions, logged) for sink in self._sinks]
         for pump in self._pumps:
             pump.begin()
-        self._say(f"delivers to {self.names}")
+        driver_log().info("delivers", to=self.names)
 
     def begin_parts(self, folder: Path, stream: str, ends: Sequence[int], look_up: LookUp) -> None:
         """Start to deliver from the committed parts of a folder, as they come.
@@ -153,7 +151,7 @@ class Deliveries:
         show : callable, optional
             Takes the snapshots, too.
         """
-        at_checkpoints = AtCheckpoints(show, partial(self.begin_run, folder), self._say)
+        at_checkpoints = AtCheckpoints(show, partial(self.begin_run, folder))
         try:
             yield at_checkpoints
         except BaseException:
@@ -251,14 +249,12 @@ class AtCheckpoints:
     show : callable, optional
         Takes what this takes.
     begin : callable
-    say : callable
-        Takes a line for people, if that fails: all is delivered at the end.
+        If that fails, all is delivered at the end.
     """
 
-    def __init__(self, show: Callable[[Any], None] | None, begin: Callable[[], None], say: Callable[[str], None]):
+    def __init__(self, show: Callable[[Any], None] | None, begin: Callable[[], None]):
         self._show = show
         self._begin = begin
-        self._say = say
         self._thread: threading.Thread | None = None
 
     def __call__(self, snapshot: Any) -> None:
@@ -285,4 +281,4 @@ class AtCheckpoints:
         try:
             self._begin()
         except EngineError as error:
-            self._say(f"delivers at the end: {error}")
+            driver_log().warning("delivers_at_the_end", why=str(error))

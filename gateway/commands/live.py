@@ -6,6 +6,7 @@
 """
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,12 +25,14 @@ from gateway.live.recording import record
 from gateway.live.status import read_status
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
-from gateway.shell.interrupts import draining
+from gateway.shell.interrupts import draining, end_in_order
+from gateway.shell.logs import Noted, logging_as
 from gateway.shell.options import Command, Defined, MetricsPort, MetricsTargets, example, shares
-from gateway.shell.terminal import Terminal, as_json, cell, shown, writing_to
+from gateway.shell.terminal import Terminal, as_json, shown, writing_to
 from gateway.sources.feed import Feed, into_pipe
 from gateway.sources.uris import source_of
 from matching.errors import ConfigError, EngineError
+from topology.core.executors.logs import driver_log
 from topology.core.places import require_local
 from topology.folder import FINISHED, INTERRUPTED
 from topology.given import Given
@@ -45,7 +48,7 @@ app = typer.Typer()
     cls=Command,
     epilog=example("tail -F posts.jsonl | skyray live --vocabulary etl --subscriptions mine.jsonl > updates.jsonl"),
 )
-@shares("columns", *READ, shown=(*stream.SHOWN, "rejects", "status", "checkpoint_every"))
+@shares("columns", *READ, shown=(*stream.SHOWN, "rejects", "status", "checkpoint_every"), quiet=stream.QUIET)
 def live(
     settings: Annotated[Given, Defined(stream.live_settings())],
     columns: Annotated[Given, Defined(stream.column_options())],
@@ -84,11 +87,13 @@ def live(
     if to and settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: --to delivers what checkpoints commit; leave it out")
     source = source_of(offered.from_) if offered.from_ else None
-    deliveries = Deliveries(to or (), lambda line: stream.say(f"live: {line}"))
+    deliveries = Deliveries(to or ())
     terminal = Terminal()
     linger_s = (50.0 if offered.linger_ms is None else offered.linger_ms) / 1000.0
     write = to_standard_output()
     with ExitStack() as stack:
+        stack.enter_context(logging_as(offered.log_format))
+        log = driver_log()
         refuse = stack.enter_context(_refusing(rejects))
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skyray-live-")))
         # without --out nothing can be resumed: a failure ends the run
@@ -126,7 +131,7 @@ def live(
         else:
             loaded = stream.subscribe_all(pipe.batching, offered.subscriptions)
         step("starting Ray" if executor == "ray" else "loading kernels")
-        stopping = stack.enter_context(draining())
+        stopping, noted = stack.enter_context(draining()), Noted()
         feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))
 
         def begin() -> None:
@@ -134,15 +139,11 @@ def live(
             stack.callback(deliveries.close)
             deliveries.begin_parts(folder, run.identity, wal.ends, wal.look_up)
             if earlier:
-                place = "the last checkpoint" if run.from_checkpoint else "the first of them"
-                stream.say(
-                    f"live: resumes after {wal.next_seq - len(wal.marks):,} messages, with their subscriptions; "
-                    f"matches from {place} on"
-                )
-            if out is not None and feed is None:
-                stream.say(f"live: the next line of input is line {wal.line + 1}")
+                place = "the last checkpoint" if run.from_checkpoint else "the first message"
+                log.info("resumes", messages=wal.next_seq - len(wal.marks), matches_from=place, folder=str(out))
             named = "standard input" if feed is None else feed.name
-            stream.say(f"live: {len(admission.active):,} subscriptions; reads {named}")
+            next_line = {"next_line": wal.line + 1} if out is not None and feed is None else {}
+            log.info("reads", source=named, subscriptions=len(admission.active), **next_line)
             if feed is not None:
                 pipe.start(None, stopping, wal.line)
                 feed.begin()
@@ -159,6 +160,7 @@ def live(
                 if part is not None and part.failure is not None:
                     raise part.failure
             deliveries.check()
+            noted.look(time.monotonic())
             return pipe.ended and releaser.reached(run.incarnation) >= wal.next_seq - 1
 
         preparing.wait([WORDS, *(kind.name for kind in admission.kinds_met)])
@@ -168,7 +170,8 @@ def live(
         def own(snapshot: Any) -> Iterator[Any]:
             return live_families(wal, admission, pipe, releaser, feed)
 
-        on_progress = stack.enter_context(with_metrics((metrics_port, metrics_targets), "live", None, folder, own))
+        metrics = metrics_port, metrics_targets
+        on_progress = stack.enter_context(with_metrics(metrics, "live", noted.note, folder, own))
         report = run.run(over, lambda: wal.next_seq, on_progress)
         figures = _figures(pipe, admission, releaser, report, loaded, len(wal.marks))
         figures |= {} if feed is None else {"source": feed.figures()}
@@ -179,8 +182,12 @@ def live(
                 run.fail(error)
                 raise
             figures |= {"digest": report["digest"], "out": str(out)}
-        stream.say(as_json(figures) if json else f"live: {_in_words(figures)}")
+        if json:
+            stream.say(as_json(figures))
+        else:
+            log.info("ended", **figures)
         deliveries.end("the same command", to_wait_s)
+    end_in_order()
     return 0
 
 
@@ -213,7 +220,7 @@ def _durable(write: Callable[[bytes], None]) -> Callable[[int], None]:
 def _refusing(path: Path | None) -> Iterator[Any]:
     """The function that reports refused lines."""
     if path is None:
-        yield lambda row: stream.say(_said(row))
+        yield lambda row: driver_log().warning("row_refused" if "reason" in row else "taken_without", **row)
         return
     with writing_to(path), open(path, "a", encoding="utf-8") as file:
 
@@ -223,20 +230,6 @@ def _refusing(path: Path | None) -> Iterator[Any]:
                 file.flush()
 
         yield refuse
-
-
-def _said(row: dict[str, Any]) -> str:
-    """A refused line, or a message that was taken without some values, in words."""
-    if "reason" in row:
-        return f"{_place(row)} refused, {row['reason']}: {shown(row['what'])}: {shown(row['row'])}"
-    without = ", ".join(f"{one['column']} ({shown(str(one['value']))} is {one['why']})" for one in row["warnings"])
-    return f"{_place(row)} taken without {shown(without)}: {shown(row['row'])}"
-
-
-def _place(row: dict[str, Any]) -> str:
-    if "source" in row:
-        return f"{row['source']}, partition {row['partition']}, offset {row['offset']}"
-    return f"line {row['line']}"
 
 
 def _figures(
@@ -262,21 +255,3 @@ def _figures(
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1e3, 1)
-
-
-def _in_words(figures: dict[str, Any]) -> str:
-    parts = [f"{figures[name]:,} {name}" for name in ("lines", "messages", "batches", "updates", "subscriptions")]
-    refused = sum(figures["refused"].values()) + figures["refused_of_files"]
-    if refused:
-        parts.append(f"refused {refused:,} ({cell(figures['refused']) or 'of files'})")
-    if figures["misfits"]:
-        parts.append(f"values that do not fit their attribute: {cell(figures['misfits'])}")
-    if figures["set_aside"]:
-        parts.append(f"set aside where times matter: {cell(figures['set_aside'])}")
-    if figures["unknown_words"]:
-        parts.append(f"{figures['unknown_words']:,} new words that were not admitted")
-    if figures["p50_ms"] is not None:
-        parts.append(f"line in to line out p50 {figures['p50_ms']:,} ms, p99 {figures['p99_ms']:,} ms")
-    if "digest" in figures:
-        parts.append(f"digest {figures['digest']}; everything is in {cell(figures['out'])}")
-    return "; ".join(parts)

@@ -93,7 +93,7 @@ def run(
     all) when it has ended; --resume of a finished run delivers what is missing there.
     """
     terminal = Terminal(json)
-    deliveries = Deliveries(to or (), lambda line: say_checkpoint(f"run: {line}"))
+    deliveries = Deliveries(to or ())
     is_auto = str(resume) == AUTO
     if to and resume is not None and not is_auto and _has_finished(resume):
         deliveries.deliver_run(resume, to_wait_s)

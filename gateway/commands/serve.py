@@ -27,7 +27,7 @@ _WEBHOOKS = tuple(of_signature(WebhookSettings, lambda name: name.removeprefix("
 
 
 @app.command(cls=Command, epilog=example("skyray serve --demo"))
-@shares("server", "columns", *READ[:-1], shown=SHOWN)
+@shares("server", "columns", *READ[:-1], shown=SHOWN, quiet=stream.QUIET)
 def serve(
     settings: Annotated[Given, Defined(stream.live_settings())],
     columns: Annotated[Given, Defined(stream.column_options())],

@@ -4,6 +4,7 @@
 here handles a request.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_network
@@ -31,8 +32,9 @@ from gateway.serve.tiles import Tiles
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.serve.writer import LogWriter
-from gateway.shell.interrupts import draining
-from gateway.shell.terminal import Terminal, as_json, cell
+from gateway.shell.interrupts import draining, end_in_order
+from gateway.shell.logs import Noted, logging_as
+from gateway.shell.terminal import Terminal, as_json
 from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.figures import figures_of, summary_of
 from gateway.sinks.webhooks.service import WebhookService
@@ -40,6 +42,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sources.feed import Feed
 from gateway.sources.uris import source_of
 from matching.errors import ConfigError, DeliveryError, EngineError
+from topology.core.executors.logs import driver_log
 from topology.folder import FINISHED, INTERRUPTED, KEYS
 from topology.given import Given
 from topology.live import LiveRun
@@ -63,6 +66,7 @@ class Watch:
     hooks : WebhookService
     deliveries : Deliveries
     garbage : Garbage
+    noted : Noted
     on_ready : callable
         Called once, when the updates of all messages that were in the log before the watch was made are released.
     on_look : callable
@@ -82,13 +86,14 @@ class Watch:
         hooks: WebhookService,
         deliveries: Deliveries,
         garbage: Garbage,
+        noted: Noted,
         on_ready: Callable[[], None],
         on_look: Callable[[int], None],
         on_stop: Callable[[], None],
         stopping: Callable[[], bool],
     ):
         self._door, self._releaser, self._run, self._server = door, releaser, run, server
-        self._hooks, self._deliveries, self._garbage = hooks, deliveries, garbage
+        self._hooks, self._deliveries, self._garbage, self._noted = hooks, deliveries, garbage, noted
         self._logged_before = door.wal.next_seq - 1
         self._on_ready, self._on_look, self._on_stop, self._stopping = on_ready, on_look, on_stop, stopping
 
@@ -110,6 +115,7 @@ class Watch:
                 raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
         self._deliveries.check()
         self._garbage.look(door.hub.ended)
+        self._noted.look(time.monotonic())
         self._on_look(self._releaser.updates)
         if self._stopping() and not door.closing:
             door.closing = True
@@ -125,6 +131,7 @@ class Watch:
     def note(self, snapshot: Any) -> None:
         """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
+        self._noted.note(snapshot)
 
 
 def serve_stream(
@@ -159,7 +166,7 @@ def serve_stream(
     EngineError
         For settings that do not fit each other, and the error of a part that has failed.
     """
-    announcer = Announcer(stream.say)
+    announcer = Announcer(own.log_format)
     out = folder_of(own.out, offered.demo_rate, offered.demo)
     if out is None:
         raise ConfigError("--out: name the folder of the stream; or add --demo")
@@ -167,7 +174,7 @@ def serve_stream(
     linger_s = (5.0 if own.linger_ms is None else own.linger_ms) / 1000.0
     map_tiles = Tiles.of(offered.tiles, offered.tiles_by)
     source = source_of(own.from_) if own.from_ else None
-    deliveries = Deliveries(to, lambda line: stream.say(f"serve: {line}"))
+    deliveries = Deliveries(to)
     proxies = [_network(text) for text in offered.trusted_proxy]
     ring = KeyRing(offered.keys or out / KEYS)
     if host not in LOOPBACK and not ring.current():
@@ -184,6 +191,8 @@ def serve_stream(
         )
     terminal = Terminal()
     with ExitStack() as stack:
+        stack.enter_context(logging_as(own.log_format))
+        log = driver_log()
         listening = stack.enter_context(bind(host, offered.port))
         starting = stack.enter_context(ExitStack())
         step = starting.enter_context(terminal.steps("skyray serve"))
@@ -218,7 +227,7 @@ def serve_stream(
         access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
         door = Door(admission, registry, wal, writer, hub, releaser, access)
         if source is not None:
-            door.feed = Feed(source, wal, into_writer(writer, stream.say))
+            door.feed = Feed(source, wal, into_writer(writer))
         asking = Asking(config, admission, registry, wal, mapping)
         hooks = WebhookService(out, hub.log, registry.last, calling)
 
@@ -242,19 +251,19 @@ def serve_stream(
         if door.feed is not None:
             door.feed.begin()
             stack.callback(door.feed.close)
-            stream.say(f"serve: reads {door.feed.name}")
+            log.info("reads", source=door.feed.name)
         starting.close()
         name, number = listening.getsockname()[:2]
         if earlier:
-            stream.say(f"serve: resumes after {wal.next_seq - len(wal.marks):,} messages in {cell(out)}")
-        stream.say(f"serve: {len(registry):,} subscriptions; listens on http://{_in_url(name)}:{number}")
+            log.info("resumes", messages=wal.next_seq - len(wal.marks), folder=str(out))
+        log.info("listens", url=f"http://{_in_url(name)}:{number}", subscriptions=len(registry), folder=str(out))
 
         made = DemoTraffic(writer, rate, wal.next_seq)
         stack.callback(made.stop)
 
         watch = Watch(
-            door, releaser, run, server, hooks, deliveries, garbage,
-            on_ready=lambda: stream.say("serve: ready"),
+            door, releaser, run, server, hooks, deliveries, garbage, Noted(lambda: _counted(door)),
+            on_ready=lambda: log.info("ready"),
             on_look=announcer.updates if offered.demo else lambda _: None,
             on_stop=made.stop,
             stopping=stopping,
@@ -277,17 +286,23 @@ def serve_stream(
             run.fail(error)
             raise
         figures = door.figures() | {"updates": releaser.updates, "digest": report["digest"], "out": str(out)}
-        ended = ", ".join(f"{figures[name]:,} {name}" for name in ("messages", "updates", "subscriptions", "refused"))
-        stream.say(
-            as_json(figures)
-            if json
-            else f"serve: ended after {ended}; digest {report['digest']}; everything is in {cell(out)}"
-        )
+        if json:
+            stream.say(as_json(figures))
+        else:
+            ended = ("messages", "updates", "subscriptions", "refused", "digest")
+            log.info("ended", **{name: figures[name] for name in ended}, folder=str(out))
         for line in deliveries.missing():
-            stream.say(f"serve: {line}; the same command delivers what waits")
+            log.warning("sink_lacks_updates", what=line, do="the same command delivers what waits")
         if offered.demo:
             announcer.ended(out)
+    end_in_order()
     return 0
+
+
+def _counted(door: Door) -> dict[str, dict[str, tuple[int, str]]]:
+    """As `Noted` takes it."""
+    rows = {reason: (count, door.writer.last_refused.get(reason, "")) for reason, count in door.writer.refused.items()}
+    return {"rows_refused": rows, "slow_clients": {"slow": (door.hub.gaps, "")}}
 
 
 def _names(*hosts: str) -> frozenset[str]:

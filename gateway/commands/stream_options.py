@@ -5,20 +5,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from gateway.live.batching import Batching
 from gateway.live.mapping import ROLES
+from gateway.shell.logs import LogFormat
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.per_kind import WORDS
-from gateway.shell.terminal import cell
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.reasons import explain
 from spark_etl.options import EtlOptions
 from spouts.lines import read_rows
+from topology.core.executors.logs import driver_log
 from topology.settings import NOT_LIVE, LiveConfig
 
 #: Sections of the settings that a run and a stream read.
@@ -93,11 +94,16 @@ class StreamOptions:
     ] = ""
     subscriptions: Annotated[tuple[Path, ...], "files of subscriptions that are active from the start"] = ()
     batch: Annotated[int, "messages and changes of a batch at most"] = 5_000
+    log_format: Annotated[
+        LogFormat, "form of the log on standard error: text has NAME=VALUE (logfmt), json an object a line"
+    ] = "text"
     linger_ms: Annotated[
         float | None, "milliseconds that one waits for others at most; by default 50, and 5 of a server"
     ] = None
 
     def __post_init__(self) -> None:
+        if self.log_format not in get_args(LogFormat):
+            raise ConfigError(f"--log-format {self.log_format}: give one of {', '.join(get_args(LogFormat))}")
         for name, least, most in (("batch", 1, 1_000_000), ("linger_ms", 0, 60_000)):
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
@@ -153,6 +159,8 @@ SHOWN = (
     *("out", "from", "to", "vocabulary", "subscriptions", "attribute", "stem"),
     *("world", "distance", "window", "decay_half_life", "router", "query_bolts", "executor"),
 )
+#: Options that no help page shows.
+QUIET = ("log_format",)
 #: How fields of `EtlOptions` end that name columns.
 _COLUMN = "_column"
 
@@ -186,7 +194,7 @@ def subscribe_all(batching: Batching, files: Iterable[Path]) -> dict[str, int]:
                 reason, what = (refused.reason, refused.what) if refused else (None, "")
             counts["subscriptions" if reason is None else "rejected"] += 1
             if reason is not None:
-                say(f"{cell(path)}, line {number} refused, {reason}: {cell(what)}")
+                driver_log().warning("row_refused", file=str(path), line=number, reason=reason, what=what)
     batching.close()
     return counts
 

@@ -4,10 +4,11 @@ Both are generated, the same each time, and pass the gate of all requests: `gate
 kinds whose kernels take longest come last (`topology.preparing`).
 """
 
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ import msgspec
 import numpy as np
 
 from gateway.serve.writer import TURN_ROWS, LogWriter, PublishedRow, Subscribe
+from gateway.shell.logs import LogFormat
 from gateway.shell.places import standing_query
 from gateway.shell.terminal import cell
 from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from topology.core.executors.logs import driver_log
 
 #: Messages a second, by default.
 RATE_PER_S = 20.0
@@ -145,12 +148,12 @@ class Announcer:
 
     Parameters
     ----------
-    say : callable
-        Takes lines for people.
+    log_format : str
+        `json`: as events of the log, since programs read it; else as lines for people.
     """
 
-    def __init__(self, say: Callable[[str], None]):
-        self._say = say
+    def __init__(self, log_format: LogFormat):
+        self._is_text = log_format == "text"
         self._began = time.monotonic()
         self._first = False
 
@@ -178,3 +181,10 @@ class Announcer:
     def ended(self, out: Path) -> None:
         """Say how to check the folder."""
         self._say(f"demo: compare every update with the oracle: skyray verify {cell(out)}")
+
+    def _say(self, line: str) -> None:
+        if self._is_text:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        else:
+            driver_log().info("demo", says=line)

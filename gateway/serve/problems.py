@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from matching.errors import ConfigError, EngineError, InputError
+from topology.core.executors.logs import driver_log
 
 MEDIA_TYPE = "application/problem+json"
 #: Statuses of reason codes; every other refusal is 422.
@@ -117,6 +118,11 @@ def problem_of(error: EngineError) -> ApiError:
 
 
 def answer(problem: ApiError) -> Response:
+    """The answer, which is logged unless it is of a row, or of something that is not there (404)."""
+    if "column" not in problem.body and problem.status != HTTPStatus.NOT_FOUND:
+        reason, what = problem.body["reason"], problem.body["detail"]
+        log = driver_log().error if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR else driver_log().warning
+        log("request_refused", sampled=reason, status=problem.status, reason=reason, what=what)
     data = msgspec.json.encode(problem.body)
     return Response(data, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
 

@@ -1,12 +1,13 @@
 """Messages of a source, as rows for the writer of `skyray serve`: the same gate as `POST /v1/messages`."""
 
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from gateway.live.batching import InputLine
 from gateway.serve.writer import MOST_WAITING_BYTES, LogWriter, Outcome, PublishedRow
 from gateway.sources.feed import HandOver
+from topology.core.executors.logs import driver_log
 
 #: At most so many reads of the source wait for the log; other callers need room, too.
 MOST_OPEN = 2
@@ -14,13 +15,11 @@ MOST_OPEN = 2
 MOST_COUNTED_BYTES = MOST_WAITING_BYTES // 4
 #: Seconds before rows that found no room are handed over again.
 _AGAIN_S = 0.05
-#: So many refusals of each reason are quoted; the others are counted.
-_QUOTED = 3
 
 
-def into_writer(writer: LogWriter, say: Callable[[str], None]) -> HandOver:
-    """Hands lines to the writer; `say` takes the first refusals of each reason, and the first misfits, as text."""
-    room, refusals = threading.Semaphore(MOST_OPEN), Counter[str]()
+def into_writer(writer: LogWriter) -> HandOver:
+    """Hands lines to the writer; one refusal of each reason a minute is logged, and one value that does not fit."""
+    room = threading.Semaphore(MOST_OPEN)
 
     def hand_over(lines: Sequence[InputLine]) -> bool:
         if not room.acquire(timeout=_AGAIN_S):
@@ -30,11 +29,10 @@ def into_writer(writer: LogWriter, say: Callable[[str], None]) -> HandOver:
             room.release()
             for line, outcome in zip(lines, outcomes, strict=True):
                 if outcome["status"] == "refused":
-                    what = f"refused, {outcome['reason']}: {outcome['detail']}"
-                    _say_some(line, outcome["reason"], what, "refused_rows", refusals, say)
+                    reason = outcome["reason"]
+                    _log(line, "source_row_refused", sampled=reason, reason=reason, what=outcome["detail"])
                 for one in outcome.get("warnings", ()):
-                    what = f"taken without {one['column']} ({one['value']} is {one['why']})"
-                    _say_some(line, f"misfit {one['column']}", what, "misfit_values", refusals, say)
+                    _log(line, "taken_without", sampled=one["column"], **one)
 
         rows = [PublishedRow(line.data, line.origin) for line in lines]
         size_bytes = sum(len(row.data) for row in rows)
@@ -47,12 +45,7 @@ def into_writer(writer: LogWriter, say: Callable[[str], None]) -> HandOver:
     return hand_over
 
 
-def _say_some(
-    line: InputLine, about: str, what: str, counted: str, said: Counter[str], say: Callable[[str], None]
-) -> None:
-    """Say what became of a line, if few lines before had the same; the figure `counted` has all of them."""
-    origin = line.origin
-    said[about] += 1
-    if said[about] <= _QUOTED and origin is not None:
-        more = f"; further ones are counted in skyray_{counted}_total" if said[about] == _QUOTED else ""
-        say(f"serve: {origin.source}, partition {origin.partition}, offset {origin.offset} {what}{more}")
+def _log(line: InputLine, event: str, **values: Any) -> None:
+    if (origin := line.origin) is not None:
+        place = {"source": origin.source, "partition": origin.partition, "offset": origin.offset}
+        driver_log().warning(event, **values, **place)

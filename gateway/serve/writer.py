@@ -138,6 +138,8 @@ class LogWriter:
         Rows that were taken.
     refused : Counter
         Rows, by reason.
+    last_refused : dict of str to str
+        What was wrong with the last one, by reason.
     failure : Exception or None
         The error that ended the thread.
     started, ended : bool
@@ -166,6 +168,7 @@ class LogWriter:
     ):
         self.lines = self.duplicates = self.expired = 0
         self.refused: Counter[str] = Counter()
+        self.last_refused: dict[str, str] = {}
         self.failure: BaseException | None = None
         self.started = self.ended = False
         self.stopped: Callable[[], bool] = lambda: False
@@ -369,6 +372,7 @@ class LogWriter:
         outcome = self._take_row(row, request.came_s, checked)
         if outcome["status"] == "refused":
             self.refused[outcome["reason"]] += 1
+            self.last_refused[outcome["reason"]] = outcome["detail"]
         request.outcomes.append(outcome)
         self._taken += 1
 

@@ -42,10 +42,13 @@ class Interrupts:
     ----------
     came : int or None
         The first signal.
+    in_order : bool
+        Whether the command has done all that it does at its end, whatever asked for it.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S):
         self.came: int | None = None
+        self.in_order = False
         self._patience_s = patience_s
         self._heard_s = 0.0
         self._settled = False
@@ -190,6 +193,12 @@ def report(more: str) -> None:
         _CURRENT[-1].report(more)
 
 
+def end_in_order() -> None:
+    """The running command serves until it is told to end, and has ended in order: SIGTERM is what it waited for."""
+    if _CURRENT:
+        _CURRENT[-1].in_order = True
+
+
 def run_interruptible(command: Callable[[Interrupts], int]) -> int:
     """Run a command that may be interrupted.
 
@@ -202,7 +211,8 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
     -------
     int
         The command's exit code. After a signal nothing is returned: the process ends, with 130 after SIGINT and 143
-        after SIGTERM, one line about it on standard error, and nothing left of what the command has started.
+        after SIGTERM, one line about it on standard error, and nothing left of what the command has started. A command
+        that SIGTERM has ended in order (`end_in_order`) ends with its own exit code, and no line.
     """
     with Interrupts() as interrupts:
         _CURRENT[:] = [interrupts]
@@ -211,11 +221,14 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
             interrupts.settle()
         except KeyboardInterrupt:
             interrupts.settle()
+            interrupts.in_order = False
             code = exit_code(interrupts.came)
         if interrupts.came is not None or code == exit_code(None):
-            interrupts.report()
+            told_to_end = interrupts.in_order and interrupts.came == signal.SIGTERM
+            if not told_to_end:
+                interrupts.report()
+                code = exit_code(interrupts.came)
             interrupts.end_children()
-            code = exit_code(interrupts.came)
         if interrupts.came is not None:
             # A normal exit would finalise half-built objects: Ray's C++ parts crash.
             sys.stdout.flush()

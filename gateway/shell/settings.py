@@ -27,7 +27,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("messages", "subscriptions", "from", "vocabulary", "attribute", "strict_attributes", "numbers", "stem"),
         *("follow", "limit", "rate", "strict"),
     ),
-    "output": ("out", "overwrite", "sink", "to", "to_wait_s", "rejects"),
+    "output": ("out", "overwrite", "sink", "to", "to_wait_s", "rejects", "log_format"),
     "columns": (
         *("text", "lat", "lon", "time", "id", "geometry"),
         *("west", "south", "east", "north", "object_id", "op"),

@@ -22,6 +22,7 @@ from gateway.shell.terminal import whole_file
 from gateway.sinks.cursor import START, Supply
 from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError
+from topology.core.executors.logs import driver_log
 
 #: Name of the file of positions in the folder.
 FILE = "sinks.json"
@@ -122,8 +123,6 @@ class Pump:
         Identity of the stream.
     supply : Supply
     positions : Positions
-    say : callable
-        Takes a line for people.
     logged : callable
         Seq of the next message of the stream: no receiver can have more.
 
@@ -145,7 +144,6 @@ class Pump:
         stream: str,
         supply: Supply,
         positions: Positions,
-        say: Callable[[str], None],
         logged: Callable[[], int],
     ):
         self.state, self.error = "connecting", ""
@@ -155,7 +153,6 @@ class Pump:
         self._stream = stream
         self._supply = supply
         self._positions = positions
-        self._say = say
         self._logged = logged
         self._reached = self._saved = positions.of(sink.name)
         self._saved_s = self._delivered_s = self._heard_s = 0.0
@@ -240,7 +237,8 @@ class Pump:
                 if is_ours and not self._was_open and not self.reconnects:
                     self.failure = error  # what was typed is wrong: the command ends
                 else:
-                    self._say(f"{self.name} has stopped: {self.error}; the others go on, and a restart tries it again")
+                    do = "the others go on, and a restart tries it again"
+                    driver_log().error("sink_stopped", sink=self.name, why=self.error, do=do)
                 self.state = "stopped"
                 return
             finally:
@@ -249,7 +247,9 @@ class Pump:
 
     def _be_away(self, error: SinkAway) -> None:
         if self.state != "away":
-            self._say(f"{self.name} is away: {error}; tried again and again, its updates wait")
+            driver_log().warning(
+                "sink_away", sink=self.name, why=str(error), do="tried again and again, its updates wait"
+            )
         self.state, self.error = "away", str(error)
         self.reconnects += 1
         self._closing.wait(self._pause_s * random.uniform(0.5, 1.0))
@@ -317,7 +317,7 @@ class Pump:
 
     def _note_open(self) -> None:
         if self.state == "away":
-            self._say(f"{self.name} is there again")
+            driver_log().info("sink_back", sink=self.name)
         self.state, self.error, self._was_open = "delivering", "", True
 
     def _is_early(self, taken: TakenUpdates) -> bool:
@@ -331,9 +331,13 @@ class Pump:
         lost = taken.behind.updates - self._at.updates - len(taken.updates)
         if lost > 0:
             self._lost += lost
-            self._say(
-                f"{self.name} lacks {lost:,} updates after {self._at.position.text}: files of the folder's updates/ "
-                "are gone; what follows is delivered, and results there are wrong where these would have changed them"
+            driver_log().error(
+                "sink_lost_updates",
+                sink=self.name,
+                count=lost,
+                after=self._at.position.text,
+                why="files of the folder's updates/ are gone; what follows is delivered, and results there are wrong "
+                "where these would have changed them",
             )
 
     def _deliver(self, chunk: UpdateChunk, end: DurablePlace) -> None:
@@ -356,7 +360,7 @@ class Pump:
             self._positions.save(self.name, self._reached)
             self._saved = self._reached
         except DeliveryError as error:
-            self._say(f"{self.name}: its position is not written: {error}")
+            driver_log().warning("sink_position_not_written", sampled=self.name, sink=self.name, why=str(error))
 
 
 def chunks_of(taken: TakenUpdates, most: int) -> Iterator[tuple[UpdateChunk, Place]]:

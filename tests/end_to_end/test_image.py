@@ -110,8 +110,8 @@ def test_server_of_the_image_matches_and_ends_by_sigterm(images, volumes, tmp_pa
     log = tmp_path / "log"
     words = ("skyray", "serve", "--out", "/data/serve", "--port", "0", "--query-bolts", "1")
     with started(images, volumes, log, *words) as outer:
-        found = wait_for(lambda: re.findall(r"listens on http://127\.0\.0\.1:(\d+)", log.read_text()))
-        wait_for(lambda: "serve: ready" in log.read_text())
+        found = wait_for(lambda: re.findall(r"url=http://127\.0\.0\.1:(\d+)", log.read_text()))
+        wait_for(lambda: "event=ready" in log.read_text())
         port = int(found[0])
         row = {"subscription_id": "s1", "kind": "boolean", "keywords": "ramen", "region": [139, 35, 140, 36]}
         assert call(port, "POST", "/v1/subscriptions", row, timeout=600).json["status"] == "created"

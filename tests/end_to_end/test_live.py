@@ -169,7 +169,7 @@ def test_live_killed_twice_tells_every_update_once(given, tmp_path, executor):
         live.command.await_(lambda: live.durable() >= done)
         live.write(lines[live.durable() :])
         _, said = live.finish()
-    assert "resumes after" in said and "matches from the last checkpoint on" in said
+    assert "event=resumes" in said and 'matches_from="the last checkpoint"' in said
     assert_whole(out, tmp_path / "run")
 
 

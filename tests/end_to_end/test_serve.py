@@ -151,7 +151,7 @@ def test_serve_recipe_of_a_page_pushes_an_update(page, tmp_path):
     if "--port" not in arguments:
         arguments += ["--port", str(port)]
     with Command(arguments) as command:
-        command.await_(lambda: "serve: ready" in command.read()[1])
+        command.await_(lambda: "event=ready" in command.read()[1])
         following = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             for words in send:

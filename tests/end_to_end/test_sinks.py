@@ -89,7 +89,7 @@ def test_live_delivers_with_its_checkpoints_and_ends_when_all_is_there(tmp_path,
                 ],
                 source=lines.fileno(),
             )
-        assert code == 0 and "delivers to postgres/alerts.skyray" in said, said
+        assert code == 0 and "postgres/alerts.skyray" in said and "event=delivers" in said, said
         told = written(tmp_path / "out")
         assert stored(server) == told and told.total() > 3
     inside = server.ask("SELECT seq FROM skyray.results ORDER BY score, seq")

@@ -86,7 +86,7 @@ class Clients:
     async def kill(self):
         """SIGKILL; whatever it has started ends, too."""
         assert self.served.process.poll() is None, self.served.read()
-        self.killed_before_ready += "serve: ready" not in self.served.read()[1]
+        self.killed_before_ready += "event=ready" not in self.served.read()[1]
         await asyncio.to_thread(kill, self.served)
         self.served.__exit__()
 
@@ -98,7 +98,7 @@ class Clients:
     async def through(self, strike):
         """All clients at work while `strike` does harm; then the end in order."""
         self.begin()
-        await self.says("serve: ready")
+        await self.says("event=ready")
         for row in self.first:
             await self.subscriber.put(row)
         producing = asyncio.create_task(self.producer.run())
@@ -107,7 +107,7 @@ class Clients:
             await strike(self)
             self.producer.over = True
             await asyncio.wait_for(producing, 90)
-            await self.says("serve: ready")
+            await self.says("event=ready")
             others[0].cancel()
             last = (await self.figures())["next_seq"] - 1
             for one in self.followers:
@@ -166,16 +166,16 @@ def strikes_of(kills, least, most):
     async def strike(clients):
         for turn in range(kills):
             if turn % 3 == 1:
-                await clients.says("listens on")
+                await clients.says("event=listens")
             else:
-                await clients.says("serve: ready")
+                await clients.says("event=ready")
                 await clients.answered(int(clients.rng.integers(least, most)))
             if turn % 2 == 0:
                 await asyncio.wait_for(clients.half_logged(), 90)
             await clients.kill()
             clients.producer.go_on()
             clients.begin()
-        await clients.says("serve: ready")
+        await clients.says("event=ready")
         await clients.answered(most)
 
     return strike

@@ -29,6 +29,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
 from gateway.sinks.webhooks.together import Together
 from matching.errors import EngineError
+from topology.core.executors.logs import driver_log
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
 WINDOW, IN_FLIGHT = 64, 4
@@ -446,10 +447,27 @@ class Dispatcher:
             line.queue.pop(delivery.number, None)
             self._drop_rows(line, delivery.number)
             self._count(hook, delivery.status, 1, delivery.updates)
+        failed_before = hook.failures
         hook.failures = 0 if outcome.verdict is AttemptVerdict.DELIVERED else hook.failures + 1
+        self._note_change(hook, failed_before, delivery, outcome)
         if outcome.verdict is AttemptVerdict.GONE and not line.closed:
             hook.state, hook.why = "disabled", outcome.detail  # also if it cannot be written: the receiver is gone
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
+
+    def _note_change(self, hook: Webhook, failed_before: int, delivery: WebhookDelivery, outcome: Outcome) -> None:
+        """Log that a webhook fails from now on, or no more, and what is given up; its URL may be a secret."""
+        log = driver_log().bind(webhook=hook.webhook_id)
+        if outcome.verdict is AttemptVerdict.GONE:
+            log.warning("webhook_disabled", reason=outcome.reason, what=outcome.detail)
+        elif hook.failures and not failed_before:
+            log.warning("webhook_fails", reason=outcome.reason, what=outcome.detail, waiting=hook.deliveries.waiting)
+        elif failed_before and not hook.failures:
+            log.info("webhook_back", failed_attempts=failed_before, waiting=hook.deliveries.waiting)
+        if delivery.status == "dead":
+            updates, reason = delivery.updates, outcome.reason
+            log.error(
+                "delivery_dead", sampled=hook.webhook_id, delivery=delivery.batch_id, updates=updates, reason=reason
+            )
 
     def revived(self, line: ActiveWebhook, deliveries: list[WebhookDelivery]) -> None:
         """Take deliveries that wait again."""

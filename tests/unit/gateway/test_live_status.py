@@ -40,7 +40,7 @@ def test_status_of_a_stream_that_runs_was_killed_and_has_ended(words, tmp_path):
         arguments = ["live", "--vocabulary", words, "--world", "earth", "--subscriptions", mine, "--out", out]
         with Command([*arguments, "--set", "stream.linger_ms=1"], source=read) as command, os.fdopen(write, "w") as end:
             os.close(read)
-            command.await_(lambda before=before: f"next line of input is line {before + 1}\n" in command.read()[1])
+            command.await_(lambda before=before: f"next_line={before + 1}\n" in command.read()[1])
             end.write(json.dumps(W1) + "\n" + "no line\n" + json.dumps(W1) + "\n" + "no line\n")
             end.flush()
             command.await_(lambda before=before: read_status(out)["line"] == before + 3)

@@ -181,7 +181,8 @@ def test_command_answers_each_line_while_the_pipe_stays_open(words, tmp_path):
     assert [(row["change"], row["message_id"], row["text"]) for row in told] == [
         ("match", f"m{n}", "w1") for n in range(3)
     ]
-    assert said.count("refused, not_json") == 3 and "line 2 " in said and "3 messages; 3 batches" in said
+    assert said.count("event=row_refused") == said.count("reason=not_json") == 3 and " line=2 " in said
+    assert " messages=3 clock_marks=0 batches=3 " in said
 
 
 def test_command_whose_reader_has_gone_ends_at_once_with_a_code_of_its_own(words, tmp_path):

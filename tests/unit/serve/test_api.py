@@ -433,7 +433,7 @@ def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_pa
         assert json.loads(answer.readline())["problem"]["reason"] == "shutting_down" and answer.read() == b""
         for connection in (lines, half):
             connection.close()
-    assert "serve: ended after 2 messages, 2 updates, 1 subscriptions" in said
+    assert "event=ended messages=2 updates=2 subscriptions=1 " in said
     assert json.loads((tmp_path / "out" / "run.json").read_text())["state"] == "interrupted"
 
 

@@ -37,7 +37,7 @@ class Audited(Served):
     def __init__(self, out, notes):
         words = ["serve", "--out", out, "--port", (port := free_port()), "--query-bolts", 1]
         Command.__init__(self, words, {"NOTES": str(notes)}, AUDITED)
-        self.await_(lambda: "serve: ready" in self.read()[1])
+        self.await_(lambda: "event=ready" in self.read()[1])
         self.port = port
 
 

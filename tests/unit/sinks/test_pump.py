@@ -20,6 +20,7 @@ from gateway.sinks.pump import FILE, Positions, Pump
 from gateway.sinks.stream import SinkAway
 from matching.errors import ConfigError, DeliveryError, InputError
 from tests.support.hooking import await_that
+from tests.support.log_events import log_events
 from tests.support.releasing import RawUpdate, released_of, updates_of
 
 #: Last seqs of boundaries, and how many updates each has.
@@ -58,7 +59,6 @@ class Stream:
             write_part(updates, number, range(10 * number, 10 * number + 10))
         self.history = UpdateLog(Parts(updates, ENDS, texts))
         self.supply = self.history
-        self.said = []
         self.history.append(RELEASED[:30], ENDS[29])
         self.history.trim(ENDS[29])
         assert self.history.floor < ENDS[29]  # half of what may be in memory is not reached
@@ -72,7 +72,7 @@ class Stream:
         self.history.append(RELEASED[first:last], ENDS[last - 1])
 
     def pump(self, sink, stream="one", logged=200):
-        return Pump(sink, stream, self.supply, Positions(self.folder, stream), self.said.append, lambda: logged)
+        return Pump(sink, stream, self.supply, Positions(self.folder, stream), lambda: logged)
 
 
 @pytest.fixture
@@ -181,12 +181,13 @@ def test_updates_whose_files_are_gone_are_counted_and_said(stream, gone, lacks):
     for number in gone:
         (stream.folder / "updates" / f"part-{number:05d}.parquet").unlink()
     sink = Remembering()
-    figures = through(stream.pump(sink))
+    with log_events() as logged:
+        figures = through(stream.pump(sink))
     absent = {one for place in lacks for one in POSITIONS[place]}
     assert sink.ids == [one for one in EVERY if one not in absent]
     assert figures["lost"] == len(absent) and figures["released"] == len(EVERY) and adds_up(figures)
     assert figures["delivered"] == len(sink.ids)
-    assert any("are gone" in line for line in stream.said)
+    assert [one["count"] for one in logged if one["event"] == "sink_lost_updates"]
     # the next life knows it from the file
     again = through(stream.pump(sink))
     assert again["lost"] == len(absent) and again["delivered"] == len(sink.ids)
@@ -207,31 +208,34 @@ def test_receiver_that_is_away_delays_no_other_and_gets_all_when_it_is_back(stre
     away.on_deliver = [None, SinkAway("cut off"), None, SinkAway("cut off")]
     monkeypatch.setattr(pumps, "MOST", 50)
     positions = Positions(stream.folder, "one")
-    both = [Pump(one, "one", stream.supply, positions, stream.said.append, lambda: 200) for one in (away, other)]
+    both = [Pump(one, "one", stream.supply, positions, lambda: 200) for one in (away, other)]
+    with log_events() as logged:
+        for one in both:
+            one.begin()
+        await_that(lambda: other.ids == EVERY)
+        await_that(lambda: away.ids == EVERY)
+        assert both[0].reconnects == 7 and both[1].reconnects == 0
+        await_that(lambda: both[0].figures()["waiting"] == 0)
+        for one in both:
+            one.close()
     for one in both:
-        one.begin()
-    await_that(lambda: other.ids == EVERY)
-    await_that(lambda: away.ids == EVERY)
-    assert both[0].reconnects == 7 and both[1].reconnects == 0
-    await_that(lambda: both[0].figures()["waiting"] == 0)
-    for one in both:
-        one.close()
         assert adds_up(one.figures()) and one.figures()["delivered"] == len(EVERY)
     saved = json.loads((stream.folder / FILE).read_text())["sinks"]
     assert {name: row["updates"] for name, row in saved.items()} == dict.fromkeys(saved, len(EVERY)) and len(saved) == 2
-    assert 1 <= sum("is away" in line for line in stream.said) <= 3
+    assert 1 <= [one["event"] for one in logged].count("sink_away") <= 3
 
 
 def test_receiver_that_goes_away_while_there_is_nothing_is_noticed_and_opened_again(stream, monkeypatch):
     monkeypatch.setattr(pumps, "CHECK_S", 0.0)
     sink = Remembering()
     pump = stream.pump(sink)
-    pump.begin()
-    await_that(lambda: sink.ids == EVERY)
-    sink.on_open, sink.on_check = [SinkAway("still gone")], [SinkAway("gone")]
-    await_that(lambda: pump.reconnects == 2 and pump.state == "delivering")
-    assert [line for line in stream.said if "gone" in line] and "is there again" in stream.said[-1]
-    pump.close()
+    with log_events() as logged:
+        pump.begin()
+        await_that(lambda: sink.ids == EVERY)
+        sink.on_open, sink.on_check = [SinkAway("still gone")], [SinkAway("gone")]
+        await_that(lambda: pump.reconnects == 2 and pump.state == "delivering")
+        pump.close()
+    assert [(one["event"], one["sink"]) for one in logged] == [("sink_away", pump.name), ("sink_back", pump.name)]
     assert sink.ids == EVERY and adds_up(pump.figures())
 
 
@@ -243,11 +247,14 @@ def test_refusal_at_the_first_attempt_is_a_failure_and_a_later_one_stops_this_si
     monkeypatch.setattr(pumps, "MOST", 20)
     sink.on_deliver = [None, DeliveryError("another process")]
     pump = stream.pump(sink)
-    pump.begin()
-    await_that(lambda: pump.ended)
+    with log_events() as logged:
+        pump.begin()
+        await_that(lambda: pump.ended)
+        pump.join(5)
     figures = pump.figures()
     assert pump.failure is None and figures["state"] == "stopped" and "another process" in figures["error"]
-    assert any("another process" in line for line in stream.said) and figures["waiting"] > 0 and adds_up(figures)
+    assert ["another process" in one["why"] for one in logged if one["event"] == "sink_stopped"] == [True]
+    assert figures["waiting"] > 0 and adds_up(figures)
 
 
 def test_file_that_cannot_be_read_stops_the_sink_and_nothing_else(stream, monkeypatch):
@@ -256,10 +263,12 @@ def test_file_that_cannot_be_read_stops_the_sink_and_nothing_else(stream, monkey
     stream.history.parts._last[("part-00001.parquet",)] = ENDS[19]
     sink = Remembering()
     pump = stream.pump(sink)
-    pump.begin()
-    await_that(lambda: pump.ended)
+    with log_events() as logged:
+        pump.begin()
+        await_that(lambda: pump.ended)
+        pump.join(5)
     assert pump.failure is None and pump.state == "stopped" and "Parquet" in pump.error
-    assert sink.ids == EVERY[: sum(SIZES[:10])] and any("has stopped" in line for line in stream.said)
+    assert sink.ids == EVERY[: sum(SIZES[:10])] and logged[-1]["event"] == "sink_stopped"
 
 
 def test_position_beyond_the_log_is_refused_and_one_that_is_matched_again_is_waited_for(tmp_path):
@@ -307,10 +316,10 @@ def test_file_of_positions_of_another_stream_counts_for_nothing_and_a_damaged_on
 
 
 def test_committed_parts_are_delivered_as_they_come_and_a_gap_stops_the_sink(tmp_path):
-    updates, sink, said = tmp_path / "updates", Remembering(), []
+    updates, sink = tmp_path / "updates", Remembering()
     write_part(updates, 0, range(10))
     supply = CommittedUpdates(updates, Parts(updates, ENDS, texts))
-    pump = Pump(sink, "one", supply, Positions(tmp_path, "one"), said.append, lambda: 200)
+    pump = Pump(sink, "one", supply, Positions(tmp_path, "one"), lambda: 200)
     pump.begin()
     wanted = [one for some in POSITIONS[:20] for one in some]
     await_that(lambda: sink.ids == wanted[: len(sink.ids)] and len(sink.ids) == sum(SIZES[:10]))

@@ -3,7 +3,7 @@
 import json
 import threading
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,6 +16,7 @@ from spouts.log import read_records
 from tests.support.brokers import STREAM, KafkaBroker, NatsBroker, Publisher
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
+from tests.support.log_events import log_events
 from tests.support.logged import log_bytes, messages_in, record_of
 from tests.support.writing import WriterStream, await_
 
@@ -38,24 +39,24 @@ def nats_broker(tmp_path):
 class Fed(NamedTuple):
     stream: WriterStream
     feed: Feed
-    said: list[str]
+    said: list[Any]
 
 
 @contextmanager
 def fed(out, source, **options):
     """A life of a folder whose writer gets what the source has."""
     with WriterStream(out, **options) as stream:
-        said = []
-        feed = Feed(source, stream.wal, into_writer(stream.writer, said.append))
-        stream.writer.begin()
-        feed.begin()
-        try:
-            yield Fed(stream, feed, said)
-        finally:
-            feed.close(20)
-            assert feed.ended
-            if feed.failure is not None:
-                raise feed.failure
+        feed = Feed(source, stream.wal, into_writer(stream.writer))
+        with log_events() as said:
+            stream.writer.begin()
+            feed.begin()
+            try:
+                yield Fed(stream, feed, said)
+            finally:
+                feed.close(20)
+                assert feed.ended
+                if feed.failure is not None:
+                    raise feed.failure
 
 
 def line_of(message):
@@ -85,8 +86,9 @@ def test_bad_messages_beside_good_are_counted_and_nothing_good_is_lost(name, tmp
             assert stream.writer.duplicates == 1
             refused = {"not_json": 40, "coordinate_out_of_range": 20, "not_a_message": 20, "missing_coordinate": 20}
             assert stream.writer.refused.total() == sum(refused.values()) == 100, stream.writer.refused
-            assert any("not_json" in text and f"{name}/" in text for text in said)
-            assert len(said) <= 3 * len(stream.writer.refused)
+            refused = [one for one in said if one["event"] == "source_row_refused"]
+            assert len(refused) == sum(stream.writer.refused.values()) and all(one["sampled"] for one in refused)
+            assert any(one["reason"] == "not_json" and one["source"].startswith(f"{name}/") for one in refused)
             assert feed.figures()["records"] == len(rows)
 
 
