@@ -4,7 +4,7 @@ The rows of this product are in `matching.kinds`; a topology may be wired with a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
@@ -112,6 +112,7 @@ class Kind:
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
     operator : type of KindOperator
+    objects : mapping, optional     fields that differ in a stream of objects (`of_objects`); None: it serves none
     recipe : Recipe
     """
 
@@ -132,6 +133,7 @@ class Kind:
     columns: tuple[str, ...] = ()
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
+    objects: Mapping[str, Any] | None = None
     recipe: Recipe = Recipe("")
 
     @property
@@ -199,6 +201,18 @@ class Kind:
         made = self.engine(engine)
         assert self.operator is not None, "kinds without engine have been refused"
         return self.operator(made, context)
+
+    def of_objects(self) -> "Kind":
+        """The kind in a stream of objects.
+
+        Raises
+        ------
+        ConfigError
+            If it serves none.
+        """
+        if self.objects is None:
+            raise ConfigError(f"kind {self.name}: serves no stream of objects; leave its subscriptions out")
+        return replace(self, needs_ended=True, **self.objects)
 
     def _has(self, capability: type[KindOperator]) -> bool:
         return self.operator is not None and issubclass(self.operator, capability)

@@ -68,6 +68,13 @@ KINDS = Kinds(
                 ir_tree="baselines.topk.ir_tree:IRTrees",
                 inverted_ring="baselines.topk.inverted_ring:InvertedRing",
             ),
+            objects={
+                "windows": ByName(
+                    Segments,
+                    il_quadtree="baselines.topk.il_quadtree:ILQuadtree",
+                    ir_tree="baselines.topk.ir_tree:IRTrees",
+                )
+            },
             recipe=Recipe("Skype", load=10_000),
         ),
         Kind(

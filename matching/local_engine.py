@@ -55,6 +55,8 @@ class LocalEngine:
         Required once a kind whose scores decay has subscriptions.
     window_tasks : int
         Number of window indexes of each kind; messages are distributed by seq.
+    objects : bool
+        The stream is one of objects, and the kinds are of `matching.kind_table.Kinds.of_objects`.
 
     Attributes
     ----------
@@ -73,8 +75,9 @@ class LocalEngine:
         options: Mapping[str, str] | None = None,
         fading: DecayParameters | None = None,
         window_tasks: int = 1,
+        objects: bool = False,
     ):
-        context = OperatorContext(space, window, options=options or {}, fading=fading)
+        context = OperatorContext(space, window, options=options or {}, fading=fading, objects=objects)
         self.kinds = tuple(kinds)
         self.operators: dict[int, KindOperator] = {}
         self.window_indexes: dict[int, list[WindowIndex]] = {}
@@ -109,15 +112,15 @@ class LocalEngine:
         outputs = []
         for kind in self.kinds:
             indexes = self.window_indexes.get(kind.code, ())
+            gone = ended if kind.needs_ended else NO_MESSAGES
             for number, index in enumerate(indexes):
-                index.store(boundary, _part(messages, number, len(indexes)), ended.seq)
+                index.store(boundary, _part(messages, number, len(indexes)), gone.seq)
             operator, of_kind = (
                 self.operators[kind.code],
                 len(self.kinds) == 1 and bool(np.all(added.kind == kind.code)),
             )
             mine = added if of_kind else added.of_kind(kind.code)
             home, assigned = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
-            gone = ended if kind.needs_ended else NO_MESSAGES
             batch_input = OperatorInput(boundary, messages, gone, mine, home, assigned, removed.of_kind(kind.code))
             outputs += self._refilled(kind.code, operator.close(operator.match(batch_input).own_hits, []))
         work = outputs[0].work
@@ -148,8 +151,8 @@ class LocalEngine:
         ended: Int64 | None = None,
     ) -> None:
         """Resume after a boundary; on a new engine. `messages` are those alive at it, except those `ended`."""
-        gone = np.zeros(0, np.int64) if ended is None else ended
         for kind in self.kinds:
+            gone = np.zeros(0, np.int64) if ended is None or not kind.needs_ended else ended
             indexes = self.window_indexes.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.load(boundary, _part(messages, number, len(indexes)), gone)

@@ -22,6 +22,10 @@ Rules:
 - A subscription without keywords meets every visible message; `topk` and `decay` then rank by place, as with alpha 1.
   What has no text may be visible, and what is not visible (a deletion, a mark of a clock, what was set aside) has none.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
+- In a stream of objects every message is a version of its object, which ends the version before; a deletion ends the
+  object. All kinds but `boolean` start from the living versions, whatever the window leaves of them, and show any
+  change at the next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor
+  enters; one that was deleted in between and came again does both.
 """
 
 import heapq
@@ -274,6 +278,67 @@ class Knn(NaiveResult):
         return [(seq, far, math.nan) for far, seq in self.nearest]
 
 
+class OfObjects(NaiveResult):
+    """The k best of the living versions: of a stream of objects, in which any of them may end at any time."""
+
+    from_window = True
+    sign = 1.0  # of the order of scores: 1 if more is better
+    newer_first = False  # of equal scores
+
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.scored: dict[int, tuple[float, int]] = {}  # seq: (score, life)
+
+    def score(self, message: NaiveMessage) -> float | None:
+        """The score of a version, None for one that the kind does not see."""
+        raise NotImplementedError
+
+    def offer(self, message: NaiveMessage) -> None:
+        score = self.score(message)
+        if score is not None:
+            self.scored[message.seq] = (score, message.life)
+
+    def withdraw(self, seq: int) -> None:
+        self.scored.pop(seq, None)
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        self.scored = {seq: entry for seq, entry in self.scored.items() if entry[1] > floor}
+        order = sorted(
+            (-self.sign * score, -seq if self.newer_first else seq, seq) for seq, (score, _) in self.scored.items()
+        )
+        best = [seq for *_, seq in order[: self.subscription.k]]
+        self.least_life = min((self.scored[seq][1] for seq in best), default=math.inf)
+        return [(seq, self.scored[seq][0], math.nan) for seq in best]
+
+
+class TopKOfObjects(OfObjects):
+    """As `TopK`."""
+
+    newer_first = True
+
+    def score(self, message: NaiveMessage) -> float | None:
+        return topk_score(self.subscription, message, self.max_distance)
+
+
+class KnnOfObjects(OfObjects):
+    """As `Knn`, of all living objects: not only of those since registration."""
+
+    sign = -1.0
+
+    def score(self, message: NaiveMessage) -> float | None:
+        return distance(self.subscription, message)
+
+
+class DecayOfObjects(OfObjects):
+    """As `Decay`, of all living objects; each fades since the time of its current version."""
+
+    def score(self, message: NaiveMessage) -> float | None:
+        if message.event_time_us == NO_FLOOR:
+            return None
+        assert self.decay is not None, "a decay subscription needs a decay model"
+        return decay_key(self.subscription, message, self.max_distance, self.decay)
+
+
 class Skyline(NaiveResult):
     """All messages of the window inside the region that no other dominates, by spatial relevance then seq."""
 
@@ -306,6 +371,8 @@ class Skyline(NaiveResult):
 
 #: How each kind but `boolean` keeps its result.
 STANDINGS: dict[int, type[NaiveResult]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
+#: The same in a stream of objects.
+STANDINGS_OF_OBJECTS = STANDINGS | {TOPK: TopKOfObjects, DECAY: DecayOfObjects, KNN: KnnOfObjects}
 
 
 # --------------------------------------------------------------------------------------------------------- the oracle
@@ -325,6 +392,8 @@ class Oracle:
         Needed as soon as a `decay` subscription meets a message.
     standings : mapping of kind to Standing class, optional
         For tests of the oracle itself: a broken class must be caught.
+    objects : bool
+        Whether the stream is one of objects.
 
     Notes
     -----
@@ -338,11 +407,13 @@ class Oracle:
         max_distance: float,
         decay: DecayModel | None = None,
         standings: Mapping[int, type[NaiveResult]] | None = None,
+        objects: bool = False,
     ):
         self.window = window
         self.max_distance = max_distance
         self.decay = decay
-        self.standings = dict(STANDINGS) | dict(standings or {})
+        self.objects = objects
+        self.standings = (STANDINGS_OF_OBJECTS if objects else STANDINGS) | dict(standings or {})
         self._subscriptions: dict[int, NaiveSubscription] = {}
         self._by_term: dict[int, set[int]] = {}
         self._wordless: set[int] = set()
@@ -352,6 +423,7 @@ class Oracle:
         self._sweep_at = 1024
         self._version: dict[object, int] = {}  # object to the seq of its current version, of kept messages
         self._replaced: set[int] = set()  # seqs of older versions and of deletions
+        self._successor: dict[int, int] = {}  # of the versions replaced since the last boundary
         self._newest_life = NO_FLOOR
         self._boundary: Boundary | None = None
 
@@ -421,7 +493,9 @@ class Oracle:
         if any(later <= earlier for earlier, later in zip(seqs, seqs[1:], strict=False)):
             raise TopologyError(f"messages of {boundary} are not in ascending seq inside it")
         floor = boundary.floor
-        if self.window is not None and self.window.kind == "count":
+        if self.window is not None and self.window.kind == "living":
+            floor = NO_FLOOR
+        elif self.window is not None and self.window.kind == "count":
             floor = boundary.last_seq - self.window.length
         elif self.window is not None:
             # A batch from which a caller dropped rows may lack the newest message: the floor can then be higher.
@@ -480,10 +554,12 @@ class Oracle:
                 self._standing[number].changed = True
 
     def _replace(self, message: NaiveMessage) -> None:
-        """A new version of an object, or its deletion, ends the current version for `skyline`."""
+        """A new version of an object, or its deletion, ends the current version."""
         older = self._version.get(message.object_id)
         if older is not None:
             self._replaced.add(older)
+            if message.op != 1:
+                self._successor[older] = message.seq
             for standing in self._standing.values():
                 standing.withdraw(older)
                 standing.changed = True
@@ -492,8 +568,8 @@ class Oracle:
         self._version[message.object_id] = message.seq
 
     def _hidden(self, kind: int, seq: int) -> bool:
-        """Other kinds than `skyline` take versions and deletions for messages like any other."""
-        return kind == SKYLINE and seq in self._replaced
+        """In a stream of messages other kinds than `skyline` take versions and deletions for messages."""
+        return (self.objects or kind == SKYLINE) and seq in self._replaced
 
     def _differences(self, boundary: Boundary) -> Iterator[NaiveUpdate]:
         """Enter and leave events between the last boundary and this one."""
@@ -506,18 +582,32 @@ class Oracle:
             if not standing.changed and standing.least_life > boundary.floor:
                 continue
             now = {seq: score for seq, score, _ in standing.ranked(boundary.floor)}
-            for seq in sorted(standing.reported.keys() - now.keys()):
-                yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
-            for seq in sorted(now.keys() - standing.reported.keys()):
+            present = {seq: self._present(seq) for seq in standing.reported}
+            for seq in sorted(standing.reported):
+                if present[seq] not in now:
+                    yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
+            for seq in sorted(now.keys() - set(present.values())):
                 yield NaiveUpdate(boundary.last_seq, number, seq, ENTER, now[seq])
             standing.reported = now
             standing.changed = False
+        self._successor = {}
+
+    def _present(self, seq: int) -> int:
+        """The version of an object that stands now, of the one that stood at the last boundary; in a stream of
+        messages, and of an object that was deleted since, that one itself."""
+        while self.objects and seq in self._successor:
+            seq = self._successor[seq]
+        return seq
 
     def _sweep(self, floor: int) -> None:
         """Drop expired messages now and then; a dead one that is kept longer is harmless, every result filters."""
         if len(self._kept) < self._sweep_at:
             return
-        self._kept = [message for message in self._kept if message.life > floor]
+        self._kept = [
+            message
+            for message in self._kept
+            if message.life > floor and not (self.objects and message.seq in self._replaced)
+        ]
         self._sweep_at = max(1024, 2 * len(self._kept))
         alive = {message.seq for message in self._kept}
         self._replaced &= alive

@@ -176,6 +176,7 @@ class OperatorContext:
     fading : DecayParameters    for kinds whose scores decay; None if the run has none
     options : mapping    settings of single kinds, by name
     ranges : bool        routers drop messages by the influence of subscriptions (`Ranged`)
+    objects : bool       the stream is one of objects: all kinds get what ends (`OperatorInput.ended`)
     """
 
     space: Space
@@ -189,6 +190,7 @@ class OperatorContext:
     options: Mapping[str, str] = field(default_factory=dict)
     fading: DecayParameters | None = None
     ranges: bool = False
+    objects: bool = False
 
 
 class KindOperator(ABC):
@@ -400,6 +402,8 @@ class WindowIndex(ABC):
     serves_filters: ClassVar[bool] = False
     #: Whether distances may be great-circle metres; without meaning for kinds that have none.
     serves_sphere: ClassVar[bool] = False
+    #: Whether messages may end before they expire.
+    serves_ends: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, space: Space, kept_boundaries: int = 0): ...
