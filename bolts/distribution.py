@@ -20,7 +20,7 @@ from distribution.splitting import split
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import NO_MESSAGES, ChangeList, MessageBatch, concatenate
+from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
 from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
 from topology.core.api.component import Bolt, Context, Delivery, Saved
@@ -45,9 +45,12 @@ class DistributionBolt(Bolt):
     kinds : Kinds
     window_parts : int
         See `bolts.copies`.
+    objects : bool
+        The stream is one of objects: a message goes, with the version that it replaces, wherever either would go.
     """
 
-    def __init__(self, router: Router, kinds: Kinds = KINDS, window_parts: int = 1):
+    def __init__(self, router: Router, kinds: Kinds = KINDS, window_parts: int = 1, objects: bool = False):
+        self.objects = objects
         self.router = router
         self.kinds = kinds
         self.window_parts = window_parts
@@ -108,7 +111,7 @@ class DistributionBolt(Bolt):
 
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages
-        ended = batch.ended if self.table.needs_ended else NO_MESSAGES
+        ended = batch.ended if self.table.needs_ended or self.objects else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, messages, ended, has_changes=batch.has_changes)
             self.context.emit("whole", part)
@@ -129,10 +132,15 @@ class DistributionBolt(Bolt):
     def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:
         messages = batch.messages
         sent = self.table.route(messages)
+        ends_sent = []
+        if len(ended):
+            ends_sent = self.table.route(ended) if self.objects else self.table.route_ended(ended)
+        if self.objects and len(ended):
+            sent, ends_sent = _in_pairs(messages, ended, sent, ends_sent)
         parts, sizes = split(messages, sent)
         ends, end_sizes = [_NOTHING] * self.query_tasks, [0] * self.query_tasks
         if len(ended):
-            ends, end_sizes = split(ended, self.table.route_ended(ended))
+            ends, end_sizes = split(ended, ends_sent)
         lost = [_NOTHING] * self.query_tasks
         if self.table.loses:
             lost = split(messages, self.table.withheld(messages, sent))[0]
@@ -188,6 +196,26 @@ class DistributionBolt(Bolt):
         columns = (np.concatenate([rows[name] for rows in known]) for name in names)
         radii = radii_of(states, self.kinds) if self.router.uses_influence else NO_INFLUENCE
         self.table.restore(saved.number, table, Thresholds(*columns) if known else NO_THRESHOLDS, radii)
+
+
+def _in_pairs(
+    messages: MessageBatch, ended: MessageBatch, sent: list[Int64], ends_sent: list[Int64]
+) -> tuple[list[Int64], list[Int64]]:
+    """Rows of messages, and of the versions that they replace, for each query task: both wherever either is to go.
+
+    O(rows * tasks).
+    """
+    replaces = np.flatnonzero(messages.previous_seq >= 0)
+    ends = np.searchsorted(ended.seq, messages.previous_seq[replaces])
+    rows, of_ended = [], []
+    for own, its in zip(sent, ends_sent, strict=True):
+        wanted, ending = np.zeros(len(messages), np.bool_), np.zeros(len(ended), np.bool_)
+        wanted[own], ending[its] = True, True
+        both = wanted[replaces] | ending[ends]
+        wanted[replaces], ending[ends] = both, both
+        rows.append(np.flatnonzero(wanted))
+        of_ended.append(np.flatnonzero(ending))
+    return rows, of_ended
 
 
 def radii_of(states: Mapping[int, State], kinds: Kinds) -> Radii:

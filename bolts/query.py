@@ -104,6 +104,8 @@ class QueryBolt(Bolt):
         See `bolts.copies`.
     threads : int
         Kinds that the task matches at a time, each in a thread (`bolts.kind_threads`).
+    objects : bool
+        The stream is one of objects: messages come with the versions that they replace.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class QueryBolt(Bolt):
         fading: DecayParameters | None = None,
         window_parts: int = 1,
         threads: int = 1,
+        objects: bool = False,
     ):
+        self.objects = objects
         self.window_parts = window_parts
         self.threads = threads
         self.router = router
@@ -137,7 +141,7 @@ class QueryBolt(Bolt):
             operator_context = OperatorContext(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.replicated, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
-                self.fading, router.uses_influence and kind.ranged,
+                self.fading, router.uses_influence and kind.ranged, self.objects,
             )  # fmt: skip
             self.operators[kind.code] = kind.make_operator(operator_context, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
@@ -327,8 +331,20 @@ class QueryBolt(Bolt):
     def _input_without_changes(self, kind: Kind, part: Part, changes: ChangeList) -> OperatorInput:
         """The messages of a batch that concern one kind, with the changes of a list that has none."""
         router = self.router
+        if self.objects and kind.message_place == "box":
+            # either version of a pair may be another task's, and both are tested: ownership is of single updates
+            return OperatorInput(
+                part.boundary,
+                part.messages,
+                part.ended,
+                changes.added,
+                _NO_HOME,
+                _NO_MARK,
+                changes.removed,
+                self._owned,
+            )
         messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
-        ended = part.ended if kind.needs_ended else NO_MESSAGES
+        ended = part.ended if kind.needs_ended or self.objects else NO_MESSAGES
         shared = kind.message_place == "box" and any(
             router.shares_pairs(some) for some in (messages, withheld) if len(some)
         )

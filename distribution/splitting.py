@@ -58,7 +58,8 @@ def split(messages: MessageBatch, rows: Sequence[Int64]) -> tuple[list[MessageBa
             own = order_ends[first : last + 1]
             words = own - own[0], order[own[0] : own[-1]]
             words[0].setflags(write=False)
-        parts.append(MessageBatch(*[*(views[at] for at in layout), *words]))
+        *plain, previous_seq = (views[at] for at in layout)
+        parts.append(MessageBatch(*plain, *words, previous_seq))
         of_rows = sum(width * (each.stop - each.start) for width, each in zip(widths, ends, strict=True))
         sizes.append(of_rows + sum(each.nbytes for each in words))
     return parts, sizes

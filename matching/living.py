@@ -5,15 +5,16 @@ boundary. `Holders` finds the subscriptions whose results have a version that en
 object had at the last boundary, so that one which is in a result before and after neither leaves nor enters.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit_no_refcount
 from matching.influence import KeyRows, enter_row, find_row
-from matching.model import ENTER, Int32, Int64, MessageBatch, UpdateBatch, take_rows
+from matching.model import ENTER, LEAVE, Int32, Int64, MessageBatch, UpdateBatch, take_rows
 from matching.storage.slots import grown
 from matching.storage.squares import home_of_key
+from matching.window import Boundary
 
 #: Notes are made anew from the results when there are this many times as many as entries, and some more.
 _STALE, _FEW_NOTES = 2, 4096
@@ -75,19 +76,26 @@ class Succession(NamedTuple):
         rows = np.flatnonzero((before >= 0) & ~np.isin(messages.seq, ended))
         return cls(messages.seq[rows], before[rows])
 
-    def without_staying(self, updates: UpdateBatch) -> UpdateBatch:
-        """The updates of the boundary without leaves and enters of objects that stay. O(n log n)."""
-        if not self.seq.shape[0] or not len(updates):
-            return updates
-        enters = updates.change == ENTER
-        at = np.minimum(np.searchsorted(self.seq, updates.seq), self.seq.shape[0] - 1)
-        seq = np.where(enters & (self.seq[at] == updates.seq), self.before[at], updates.seq)
-        order = np.lexsort((seq, updates.number))
+    def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
+        """Updates of subscriptions (int64[rows]) between results at the last boundary and at this one; leaves first.
+
+        `before` and `now` are as in `matching.result_rows`. Objects that stay have no update. O(n log n).
+        """
+        (offsets, left, left_score, *_), (now_offsets, came, came_score, *_) = before, now
+        owner = np.concatenate([np.repeat(number, np.diff(offsets)), np.repeat(number, np.diff(now_offsets))])
+        origin = came
+        if self.seq.shape[0]:
+            at = np.minimum(np.searchsorted(self.seq, came), self.seq.shape[0] - 1)
+            origin = np.where(self.seq[at] == came, self.before[at], came)
+        change = np.repeat(np.array([LEAVE, ENTER], np.int8), [left.shape[0], came.shape[0]])
         # a version leaves once and an object enters once: those that stay are pairs
-        same = (seq[order][1:] == seq[order][:-1]) & (updates.number[order][1:] == updates.number[order][:-1])
-        stays = np.zeros(len(updates), np.bool_)
-        stays[order[1:][same]] = stays[order[:-1][same]] = True
-        return take_rows(updates, ~stays) if same.any() else updates
+        seq = np.concatenate([left, origin])
+        order = np.lexsort((seq, owner))
+        same = (seq[order][1:] == seq[order][:-1]) & (owner[order][1:] == owner[order][:-1])
+        changes = np.ones(owner.shape[0], np.bool_)
+        changes[order[1:][same]] = changes[order[:-1][same]] = False
+        as_of, score = np.full(owner.shape[0], boundary.last_seq), np.concatenate([left_score, came_score])
+        return take_rows(UpdateBatch(as_of, owner, np.concatenate([left, came]), change, score), changes)
 
 
 NO_SUCCESSION = Succession(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -56,7 +56,7 @@ class LocalEngine:
     window_tasks : int
         Number of window indexes of each kind; messages are distributed by seq.
     objects : bool
-        The stream is one of objects, and the kinds are of `matching.kind_table.Kinds.of_objects`.
+        As `matching.operator.OperatorContext.objects`.
 
     Attributes
     ----------
@@ -78,14 +78,17 @@ class LocalEngine:
         objects: bool = False,
     ):
         context = OperatorContext(space, window, options=options or {}, fading=fading, objects=objects)
+        self.objects = objects
         self.kinds = tuple(kinds)
         self.operators: dict[int, KindOperator] = {}
         self.window_indexes: dict[int, list[WindowIndex]] = {}
         for kind in self.kinds:
             self.operators[kind.code] = kind.make_operator(context, (engines or {}).get(kind.name))
             if kind.windowed:
-                index = kind.window((windows or {}).get(kind.name))
-                self.window_indexes[kind.code] = [index(space) for _ in range(window_tasks)]
+                name = (windows or {}).get(kind.name)
+                self.window_indexes[kind.code] = [
+                    kind.make_window(space, name, fading=fading) for _ in range(window_tasks)
+                ]
 
     @property
     def operator(self) -> KindOperator:
@@ -112,7 +115,7 @@ class LocalEngine:
         outputs = []
         for kind in self.kinds:
             indexes = self.window_indexes.get(kind.code, ())
-            gone = ended if kind.needs_ended else NO_MESSAGES
+            gone = ended if kind.needs_ended or self.objects else NO_MESSAGES
             for number, index in enumerate(indexes):
                 index.store(boundary, _part(messages, number, len(indexes)), gone.seq)
             operator, of_kind = (
@@ -152,7 +155,7 @@ class LocalEngine:
     ) -> None:
         """Resume after a boundary; on a new engine. `messages` are those alive at it, except those `ended`."""
         for kind in self.kinds:
-            gone = np.zeros(0, np.int64) if ended is None or not kind.needs_ended else ended
+            gone = np.zeros(0, np.int64) if ended is None or not (kind.needs_ended or self.objects) else ended
             indexes = self.window_indexes.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.load(boundary, _part(messages, number, len(indexes)), gone)

@@ -32,6 +32,8 @@ NO_COUNTS: Int32 = np.zeros(0, np.int32)
 #: Order of words where no message has any.
 NO_ORDER: Int32 = np.zeros(0, np.int32)
 NO_TIMES: Int64 = np.zeros(0, np.int64)
+#: Versions that are replaced, where the stream is one of messages.
+NO_PREVIOUS: Int64 = np.zeros(0, np.int64)
 #: Attributes of messages that have none.
 NO_KEYS: Int64 = np.zeros((0, 0), np.int64)
 #: Unit vectors where distances are measured in the plane.
@@ -99,6 +101,9 @@ class MessageBatch(NamedTuple):
     order_offsets : int64[n+1]    order[order_offsets[i]:order_offsets[i + 1]] are the words of message i in order of
                               appearance; empty (0) where no message has any
     order : int32[words]      their terms, below 0 for a word that has none
+    previous_seq : int64[n]   of a stream of objects: seq of the living version that this row replaces or ends, -1 if
+                              there is none; empty (0) in a stream of messages. A row with one that is not visible (has
+                              no reserved term) is a deletion.
     """
 
     seq: Int64
@@ -118,6 +123,7 @@ class MessageBatch(NamedTuple):
     vector: Float64 = NO_VECTORS
     order_offsets: Int64 = NO_WORDS
     order: Int32 = NO_ORDER
+    previous_seq: Int64 = NO_PREVIOUS
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.seq.shape[0]
@@ -148,7 +154,13 @@ class MessageBatch(NamedTuple):
             self.keys[rows] if self.keys.shape[1] else self.keys,
             self.vector[rows] if self.vector.shape[0] else self.vector,
             *take_optional(self.order_offsets, self.order, rows),
+            self.previous_seq[rows] if self.previous_seq.shape[0] else self.previous_seq,
         )
+
+    def having(self, **columns: np.ndarray) -> "MessageBatch":
+        """The same with other columns. O(1)."""
+        changed: Any = self._asdict() | columns  # `_replace` would take the rows for fields
+        return MessageBatch(**changed)
 
 
 class SubscriptionTable(NamedTuple):
@@ -264,7 +276,8 @@ class ChangeList(NamedTuple):
 class UpdateBatch(NamedTuple):
     """Updates of results.
 
-    as_of : int64[n]     `match`: seq of the message; `enter`, `leave`: last seq of the boundary
+    as_of : int64[n]     `match`: seq of the message; `enter`, `leave`: last seq of the boundary, or of a kind
+                         without results the seq of the row that causes it
     number : int64[n]    the subscription
     seq : int64[n]       the message
     change : int8[n]     position in `CHANGES`
@@ -346,7 +359,7 @@ def _columns(table_type: type) -> dict:
         "order_offsets": np.int64,
         "order": np.int32,
     }
-    integers = {"seq", "life", "number", "at", "as_of", "event_time_us", "keys"}
+    integers = {"seq", "life", "number", "at", "as_of", "event_time_us", "keys", "previous_seq"}
     columns: dict = {}
     for name in table_type._fields:  # type: ignore[attr-defined]
         dtype = dtypes.get(name, np.int64 if name in integers else np.float64)
@@ -384,7 +397,9 @@ def concatenate(tables: Sequence):
         elif name == "text_score":
             columns[name] = _join_optional(parts, [len(table) for table in tables])
         elif name in ("vector", "radius_m"):
-            columns[name] = _join_where_any(parts, [len(table) for table in tables])
+            columns[name] = _join_where_any(parts, [len(table) for table in tables], np.nan)
+        elif name == "previous_seq":
+            columns[name] = _join_where_any(parts, [len(table) for table in tables], -1)
         else:
             columns[name] = np.concatenate(parts)
     return type(first)(**columns)
@@ -406,9 +421,7 @@ def join_messages(parts: Sequence[MessageBatch]) -> MessageBatch:
 
 
 def _as_points(messages: MessageBatch) -> MessageBatch:
-    # `_replace` fails here: it takes len() for the number of fields.
-    columns: Any = messages._asdict() | {"east": messages.west, "north": messages.south}
-    return MessageBatch(**columns)
+    return messages.having(east=messages.west, north=messages.south)
 
 
 NO_MESSAGES = _as_points(empty(MessageBatch))
@@ -444,12 +457,12 @@ def _join_keys(parts: Sequence[Int64], lengths: Sequence[int]) -> Int64:
     return np.concatenate([widened(part, rows, width) for part, rows in zip(parts, lengths, strict=True)])
 
 
-def _join_where_any(parts: Sequence[Float64], lengths: Sequence[int]) -> Float64:
-    """Join a column that is empty where no row of a table has it; those rows are NaN if others have it."""
+def _join_where_any(parts: Sequence[Any], lengths: Sequence[int], missing: float) -> Any:
+    """Join a column that is empty where no row of a table has it; those rows are `missing` if others have it."""
     if not any(part.shape[0] for part in parts):
         return parts[0]
     filled = [
-        part if part.shape[0] else np.full((rows, *part.shape[1:]), np.nan)
+        part if part.shape[0] else np.full((rows, *part.shape[1:]), missing, part.dtype)
         for part, rows in zip(parts, lengths, strict=True)
     ]
     return np.concatenate(filled)

@@ -22,10 +22,13 @@ Rules:
 - A subscription without keywords meets every visible message; `topk` and `decay` then rank by place, as with alpha 1.
   What has no text may be visible, and what is not visible (a deletion, a mark of a clock, what was set aside) has none.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
-- In a stream of objects every message is a version of its object, which ends the version before; a deletion ends the
-  object. All kinds but `boolean` start from the living versions, whatever the window leaves of them, and show any
-  change at the next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor
-  enters; one that was deleted in between and came again does both.
+- In a stream of objects every visible row is a version of its object and replaces the one before at its seq; a deletion
+  (`op` 1) ends it; any other row that is not visible was set aside, and changes nothing. The result of a `boolean`
+  subscription is the set of living objects that match; its updates are the differences at each seq. One that is new
+  has what is there in its result, which is not told; one that has ended gives no leaves.
+- There the other kinds start from the living versions, whatever the window leaves of them, and show any change at the
+  next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor enters; one
+  that was deleted in between and came again does both.
 """
 
 import heapq
@@ -393,7 +396,7 @@ class Oracle:
     standings : mapping of kind to Standing class, optional
         For tests of the oracle itself: a broken class must be caught.
     objects : bool
-        Whether the stream is one of objects.
+        The stream is one of objects.
 
     Notes
     -----
@@ -409,10 +412,11 @@ class Oracle:
         standings: Mapping[int, type[NaiveResult]] | None = None,
         objects: bool = False,
     ):
+        self.objects = objects
+        self._living: dict[object, NaiveMessage] = {}  # the living version of each object
         self.window = window
         self.max_distance = max_distance
         self.decay = decay
-        self.objects = objects
         self.standings = (STANDINGS_OF_OBJECTS if objects else STANDINGS) | dict(standings or {})
         self._subscriptions: dict[int, NaiveSubscription] = {}
         self._by_term: dict[int, set[int]] = {}
@@ -423,7 +427,7 @@ class Oracle:
         self._sweep_at = 1024
         self._version: dict[object, int] = {}  # object to the seq of its current version, of kept messages
         self._replaced: set[int] = set()  # seqs of older versions and of deletions
-        self._successor: dict[int, int] = {}  # of the versions replaced since the last boundary
+        self._successor: dict[int, int] = {}  # of versions of a stream of objects replaced since the last boundary
         self._newest_life = NO_FLOOR
         self._boundary: Boundary | None = None
 
@@ -531,12 +535,15 @@ class Oracle:
         standing = self.standings[new.kind](new, self.max_distance, self.decay)
         self._standing[new.number] = standing
         if standing.from_window:
-            for message in self._kept:
+            for message in self._living.values() if self.objects else self._kept:
                 if meets(new, message) and passes(new, message) and not self._hidden(new.kind, message.seq):
                     standing.offer(message)
 
     def _publish(self, message: NaiveMessage) -> Iterator[NaiveUpdate]:
         """One message meets every subscription with which it shares a keyword, or that has none."""
+        if self.objects:
+            yield from self._change_object(message)
+            return
         self._replace(message)
         self._kept.append(message)
         met: set[int] = set(self._wordless) if message.visible else set()
@@ -553,13 +560,44 @@ class Oracle:
                 self._standing[number].offer(message)
                 self._standing[number].changed = True
 
+    def _change_object(self, row: NaiveMessage) -> Iterator[NaiveUpdate]:
+        """The updates of a row of a stream of objects: the version before and the one after it are both tested."""
+        if row.op != 1 and not row.visible:
+            return
+        before, after = self._living.pop(row.object_id, None), None if row.op == 1 else row
+        if after is not None:
+            self._living[row.object_id] = after
+        for number, subscription in sorted(self._subscriptions.items()):
+            if subscription.kind != BOOLEAN:
+                continue
+            was, now = (
+                each is not None
+                and meets(subscription, each)
+                and passes(subscription, each)
+                and boolean_match(subscription, each)
+                for each in (before, after)
+            )
+            if was and not now:
+                assert before is not None
+                yield NaiveUpdate(row.seq, number, before.seq, LEAVE, math.nan)
+            if now and not was:
+                yield NaiveUpdate(row.seq, number, row.seq, ENTER, math.nan)
+        for number, standing in self._standing.items():
+            if before is not None:
+                standing.withdraw(before.seq)
+                standing.changed = True
+            subscription = self._subscriptions[number]
+            if after is not None and meets(subscription, after) and passes(subscription, after):
+                standing.offer(after)
+                standing.changed = True
+        if before is not None and after is not None:
+            self._successor[before.seq] = after.seq
+
     def _replace(self, message: NaiveMessage) -> None:
-        """A new version of an object, or its deletion, ends the current version."""
+        """A new version of an object, or its deletion, ends the current version for `skyline`."""
         older = self._version.get(message.object_id)
         if older is not None:
             self._replaced.add(older)
-            if message.op != 1:
-                self._successor[older] = message.seq
             for standing in self._standing.values():
                 standing.withdraw(older)
                 standing.changed = True
@@ -568,8 +606,8 @@ class Oracle:
         self._version[message.object_id] = message.seq
 
     def _hidden(self, kind: int, seq: int) -> bool:
-        """In a stream of messages other kinds than `skyline` take versions and deletions for messages."""
-        return (self.objects or kind == SKYLINE) and seq in self._replaced
+        """Other kinds than `skyline` take versions and deletions for messages like any other."""
+        return kind == SKYLINE and seq in self._replaced
 
     def _differences(self, boundary: Boundary) -> Iterator[NaiveUpdate]:
         """Enter and leave events between the last boundary and this one."""
@@ -595,7 +633,7 @@ class Oracle:
     def _present(self, seq: int) -> int:
         """The version of an object that stands now, of the one that stood at the last boundary; in a stream of
         messages, and of an object that was deleted since, that one itself."""
-        while self.objects and seq in self._successor:
+        while seq in self._successor:
             seq = self._successor[seq]
         return seq
 
@@ -603,11 +641,7 @@ class Oracle:
         """Drop expired messages now and then; a dead one that is kept longer is harmless, every result filters."""
         if len(self._kept) < self._sweep_at:
             return
-        self._kept = [
-            message
-            for message in self._kept
-            if message.life > floor and not (self.objects and message.seq in self._replaced)
-        ]
+        self._kept = [message for message in self._kept if message.life > floor]
         self._sweep_at = max(1024, 2 * len(self._kept))
         alive = {message.seq for message in self._kept}
         self._replaced &= alive

@@ -136,7 +136,8 @@ class OperatorInput(NamedTuple):
 
     boundary : Boundary
     messages : MessageBatch      routed to this task
-    ended : MessageBatch         messages, of this batch or earlier ones, whose object has ended
+    ended : MessageBatch         messages, of this batch or earlier ones, whose object has ended; in a stream of objects
+                                 the versions that `messages.previous_seq` names, each once, in ascending seq
     added : SubscriptionTable    assigned to this task, or homed on it
     home : int64[n]              the task that keeps the result of each
     assigned : bool[n]           whether this task matches it
@@ -176,7 +177,8 @@ class OperatorContext:
     fading : DecayParameters    for kinds whose scores decay; None if the run has none
     options : mapping    settings of single kinds, by name
     ranges : bool        routers drop messages by the influence of subscriptions (`Ranged`)
-    objects : bool       the stream is one of objects: all kinds get what ends (`OperatorInput.ended`)
+    objects : bool       the stream is one of objects: messages have `previous_seq`, `OperatorInput.ended` the versions
+                         that they name, and results are over the living objects
     """
 
     space: Space
@@ -201,6 +203,9 @@ class KindOperator(ABC):
     engine : callable    makes an engine of a space; a value of `Kind.engines`
     context : OperatorContext
     """
+
+    #: Whether it serves a stream of objects (`OperatorContext.objects`).
+    serves_objects: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, engine: Callable[..., Any], context: OperatorContext): ...

@@ -20,9 +20,9 @@ from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int32, Int64, MessageBatch, Names, join_messages
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
-from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, without_terms
-from spouts.versions import Objects, Versions
-from topology.core.api.component import Context, Saved, Spout, Tick
+from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, in_ranges, without_terms
+from spouts.versions import LivingObjects, Objects, ObjectTable, Versions
+from topology.core.api.component import Context, Piece, Saved, Spout, Tick
 
 
 class Rows(NamedTuple):
@@ -107,6 +107,7 @@ def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
         messages.keys[rows] if messages.keys.shape[1] else messages.keys,
         messages.vector[rows],  # empty stays empty
         *_cut_order(messages, first, last),
+        messages.previous_seq[rows],  # empty stays empty
     )
 
 
@@ -120,12 +121,13 @@ def _cut_order(messages: MessageBatch, first: int, last: int) -> tuple[Int64, In
 
 
 def cut_rows(rows: Rows, first: int, last: int) -> Rows:
-    """Rows `first` to `last` (exclusive), without their objects; all but offsets are views. O(last - first)."""
+    """Rows `first` to `last` (exclusive); all but offsets and objects are views. O(last - first)."""
     return Rows(
         cut_messages(rows.messages, first, last),
         cut_names(rows.names, first, last),
         None if rows.event_time_us is None else rows.event_time_us[first:last],
         None if rows.outside is None else rows.outside[first:last],
+        objects=None if rows.objects is None else Objects(*(column[first:last] for column in rows.objects)),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
     )
 
@@ -265,6 +267,8 @@ class MessageSpout(Spout):
         Messages a second at most; unlimited if None.
     quarantine : Quarantine
         Messages that lose their terms.
+    objects : bool
+        The stream is one of objects: see `spouts.versions`.
     """
 
     def __init__(
@@ -275,14 +279,16 @@ class MessageSpout(Spout):
         poll_s: float = 0.2,
         rate: float | None = None,
         quarantine: Quarantine = EMPTY_QUARANTINE,
+        objects: bool = False,
     ):
         self.quarantine = quarantine
+        self.objects = objects
         self.cutter = Cutter(window, batch, limit)
         self.poll_s = poll_s
         self.rate = rate
         self._due_s = 0.0
         self._source: MessageSource | None = None
-        self._versions = Versions()
+        self._versions: ObjectTable = LivingObjects() if objects else Versions()
 
     @abstractmethod
     def open_source(self) -> MessageSource:
@@ -313,8 +319,12 @@ class MessageSpout(Spout):
         """See `Spout.ready`: a whole batch has been read and can be emitted at once."""
         return self.rate is None and self.cutter.full
 
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+        """Position in the stream, and the living objects of a stream of objects: messages are read again instead."""
+        return {**super().snapshot(stored), **self._versions.pieces(self.cutter.next_seq)}
+
     def state(self) -> dict[str, np.ndarray]:
-        """Position in the stream; messages, current versions of objects included, are read again instead."""
+        """Position in the stream."""
         kept = self._versions.first_kept
         return self.cutter.state() | {
             "first_kept": np.array(self.cutter.next_seq if kept is None else kept, np.int64),
@@ -332,6 +342,7 @@ class MessageSpout(Spout):
         assert self._source is not None, "open() comes first"
         state = saved.single(self._context.component)
         self.cutter.restore(saved.number + 1, state)
+        self._versions.restore(state)
         next_seq = self.cutter.next_seq
         kept = min(int(state["first_kept"]), next_seq)
         self._source.skip_to(kept)
@@ -397,9 +408,15 @@ class MessageSpout(Spout):
 
     def _feed(self, rows: Rows, first_seq: int) -> None:
         """Take rows of the source; those before `first_seq` have been published already."""
-        if rows.objects is not None:
-            self._versions.feed(rows.messages, rows.objects)
         old = max(0, first_seq - int(rows.messages.seq[0])) if len(rows.messages) else 0
+        if self.objects and old:  # the table of living objects has them
+            rows, old = cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)), 0
+        if rows.objects is not None:
+            excluded = in_ranges(rows.messages.seq, self.quarantine.messages) if self.objects else None
+            for mask in (rows.ahead, rows.outside):
+                if excluded is not None and mask is not None:
+                    excluded |= mask
+            rows = rows._replace(messages=self._versions.feed(rows.messages, rows.objects, excluded), objects=None)
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 

@@ -170,6 +170,8 @@ class LoggedMessages(MessageSpout):
     window, space
         As in `spouts.parquet.ParquetSource`.
     quarantine : Quarantine
+    objects : bool
+        As in `spouts.cutting.MessageSpout`.
     """
 
     patient = True
@@ -182,8 +184,9 @@ class LoggedMessages(MessageSpout):
         window: Window,
         space: Space,
         quarantine: Quarantine = EMPTY_QUARANTINE,
+        objects: bool = False,
     ):
-        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, quarantine=quarantine)
+        super().__init__(window, Cuts(_MOST), poll_s=IDLE_S, quarantine=quarantine, objects=objects)
         self.log = os.fspath(log)
         self.vocabulary = os.fspath(vocabulary)
         self.most_terms = most_terms

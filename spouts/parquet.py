@@ -54,7 +54,7 @@ class ParquetSource(MessageSource):
     follow : bool
         The ETL still writes the directory: files appear by rename in the order of their names, `manifest.json` last.
     objects : bool
-        Read the objects of messages (`object_id`, `op`), unless `has_objects` excludes replaced or deleted ones.
+        Read the objects of messages (`object_id`, `op`).
     kind_columns : collection of str
         Columns that the kinds require (`Kind.columns`).
     latest_us : int, optional
@@ -101,7 +101,6 @@ class ParquetSource(MessageSource):
         needed = timed or window.kind == "time" or "event_time_us" in kind_columns
         if needed and not follow and not live and (nulls := count_null_times(directory)):
             raise null_times(self.directory, nulls, window)
-        objects = objects and has_objects(directory)
         latest_us = None if live else latest_us
         words = count_words(directory)
         self._columns = Columns(window, space, objects, kind_columns, latest_us, timed, untimed=live, reserved=words)
@@ -241,8 +240,9 @@ class ParquetSpout(MessageSpout):
         max_ahead_s: float | None = None,
         rate: float | None = None,
         quarantine: Quarantine = EMPTY_QUARANTINE,
+        objects: bool = False,
     ):
-        super().__init__(window, batch, limit, poll_s, rate, quarantine)
+        super().__init__(window, batch, limit, poll_s, rate, quarantine, objects)
         self.directory = str(directory)
         self.space = space
         self.follow = follow
@@ -263,7 +263,7 @@ class ParquetSpout(MessageSpout):
             self.cutter.window,
             self.space,
             self.follow,
-            objects=True,
+            objects=self.objects or has_objects(self.directory),
             kind_columns=self.kind_columns,
             latest_us=self.latest_us,
             timed=self.timed,

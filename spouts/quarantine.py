@@ -45,7 +45,7 @@ def drop_terms(offsets: Int64, keep: Any, *columns: Any) -> tuple[Int64, tuple[A
 
 def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> MessageBatch:
     """Drop the terms of messages within the ranges of seqs. O(n + terms) if there are any ranges."""
-    if not ranges or not (inside := _inside(messages.seq, ranges)).any():
+    if not ranges or not (inside := in_ranges(messages.seq, ranges)).any():
         return messages
     columns = messages.terms, messages.weights, messages.counts
     offsets, (terms, weights, counts) = drop_terms(messages.term_offsets, ~inside, *columns)
@@ -60,7 +60,7 @@ def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
 
     They get a region, a kind that keeps no result, and a keyword that no message has.
     """
-    inside = _inside(table.number, ranges)
+    inside = in_ranges(table.number, ranges)
     if not inside.any():
         return table
     harmless = next(kind.code for kind in kinds.run if kind.place == "region" and not kind.standing)
@@ -90,7 +90,8 @@ def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]]
     return table.having(**changed)
 
 
-def _inside(numbers: np.ndarray, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+def in_ranges(numbers: np.ndarray, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    """bool[n]: which numbers lie in a range."""
     inside = np.zeros(numbers.shape[0], np.bool_)
     for first, last in ranges:
         inside |= (numbers >= first) & (numbers <= last)

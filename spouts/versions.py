@@ -1,11 +1,15 @@
 """Messages about objects: a later version replaces the earlier one, a deletion ends it.
 
-Only `skyline` uses this (`matching.naive` has the rule). The message spout finds the messages that each batch ends and
-sends their content along (`bolts.payloads.StreamBatch`), so a router sends the end of a message to the same tasks as
-the message, without state.
+The message spout finds the messages that each batch ends and sends their content along (`bolts.payloads.StreamBatch`),
+so a router sends the end of a message to the same tasks as the message, without state. In a stream of messages
+(`Versions`) only `skyline` uses this, and a version lives as long as the window; in one of objects (`LivingObjects`)
+every kind does, and a version lives until it is replaced or deleted. `matching.naive` has the rule.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from matching.model import NO_MESSAGES, Int64, MessageBatch, join_messages
+from bolts.names import names_at
+from bolts.shares import together
+from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import Boundary
+from topology.core.api.component import Piece
+
+Bools = NDArray[np.bool_]
 
 
 class Objects(NamedTuple):
@@ -22,6 +31,58 @@ class Objects(NamedTuple):
 
     names: list[str]
     deleted: NDArray[np.bool_]
+
+
+class ObjectTable(ABC):
+    """What a message spout knows of objects.
+
+    Attributes
+    ----------
+    ended : int
+        Messages that were ended so far.
+    """
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._current: dict[str, int] = {}  # object -> seq of its version
+        self._ends: deque[tuple[int, int]] = deque()  # seq of the message that ends, seq of the one that is ended
+
+    @abstractmethod
+    def feed(self, messages: MessageBatch, objects: Objects, excluded: Bools | None = None) -> MessageBatch:
+        """Take the next messages of the stream, dense in seq, and return them as they are to be published.
+
+        excluded : bool[n]    rows that are set aside: they neither replace nor end a version
+        """
+
+    @abstractmethod
+    def pop_ended(self, boundary: Boundary) -> MessageBatch:
+        """The messages that end in the batch of this boundary, the next one, in ascending seq."""
+
+    @property
+    def first_kept(self) -> int | None:
+        """Seq from which the source must be read again after a restore; None: from the next message."""
+        return None
+
+    def pieces(self, next_seq: int) -> Mapping[str, Piece]:
+        """What a checkpoint saves, as of the boundary before `next_seq`, beside `first_kept`."""
+        return {}
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Load what `pieces` saved, if anything."""
+
+    def resume_after(self, last_seq: int, ended: int) -> None:
+        """Drop the ends up to this seq, which were emitted before, `ended` in number."""
+        while self._ends and self._ends[0][0] <= last_seq:
+            self._ends.popleft()
+        self.ended = ended
+
+    def _pop_seqs(self, boundary: Boundary) -> Int64:
+        """Seqs of the messages that end in a batch, ascending."""
+        ended = []
+        while self._ends and self._ends[0][0] <= boundary.last_seq:
+            ended.append(self._ends.popleft()[1])
+        return np.sort(np.array(ended, np.int64))
 
 
 class _Piece(NamedTuple):
@@ -32,23 +93,21 @@ class _Piece(NamedTuple):
     longest_life: int
 
 
-class Versions:
+class Versions(ObjectTable):
     """Finds the messages that end in each batch, by a later version of their object or a deletion, with their content.
 
     Retains the rows of the window as the source read them, and the current version of each of its objects; expired
     ones are dropped, so memory is bounded by the window. Without fed rows there is no cost.
     """
 
-    def __init__(self):
-        self.ended = 0
-        self._current: dict[str, int] = {}  # object -> seq of its version
+    def __init__(self) -> None:
+        super().__init__()
         self._pieces: deque[_Piece] = deque()
-        self._ends: deque[tuple[int, int]] = deque()  # seq of the message that ends, seq of the one that is ended
 
-    def feed(self, messages: MessageBatch, objects: Objects) -> None:
-        """Take the next messages of the stream, dense in seq. O(messages)."""
+    def feed(self, messages: MessageBatch, objects: Objects, excluded: Bools | None = None) -> MessageBatch:
+        """See `ObjectTable`: returns the messages unchanged. O(messages)."""
         if not len(messages):
-            return
+            return messages
         first = int(messages.seq[0])
         names, deleted = objects
         for seq, (name, delete) in enumerate(zip(names, deleted.tolist(), strict=True), start=first):
@@ -61,17 +120,16 @@ class Versions:
                 self._current[name] = seq
         life = messages.life
         self._pieces.append(_Piece(messages, names, int(life[0] if len(names) == 1 else life.max())))
+        return messages
 
     def pop_ended(self, boundary: Boundary) -> MessageBatch:
         """The messages that end in the batch of this boundary, the next one, without expired ones.
 
         O(ended log ended + their terms), and O(1) for each message that expires.
         """
-        ended, contents = [], NO_MESSAGES
-        while self._ends and self._ends[0][0] <= boundary.last_seq:
-            ended.append(self._ends.popleft()[1])
-        if ended:
-            contents = self._contents(np.sort(np.array(ended, np.int64)), boundary.floor)
+        ended, contents = self._pop_seqs(boundary), NO_MESSAGES
+        if ended.shape[0]:
+            contents = self._contents(ended, boundary.floor)
         self._forget(boundary)
         self.ended += len(contents)
         return contents
@@ -81,11 +139,8 @@ class Versions:
         """Seq of the first retained message, or None. Feeding the messages from there on rebuilds the state."""
         return int(self._pieces[0].messages.seq[0]) if self._pieces else None
 
-    def resume_after(self, last_seq: int, ended: int) -> None:
-        """Drop the ends up to this seq, which were emitted before, `ended` in number."""
-        while self._ends and self._ends[0][0] <= last_seq:
-            self._ends.popleft()
-        self.ended = ended
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Nothing was saved: messages are read again."""
 
     @property
     def retained(self) -> int:
@@ -113,6 +168,153 @@ class Versions:
                 if self._current.get(name) == seq:
                     del self._current[name]
             self._pieces.popleft()
+
+
+class _Run:
+    """Versions in ascending seq, and which of them still live. `number` is never used twice."""
+
+    __slots__ = ("living", "messages", "names", "number", "rows")
+
+    def __init__(self, number: int, messages: MessageBatch, names: Names, rows: Bools):
+        self.number = number
+        self.messages = messages
+        self.names = names
+        self.rows = rows  # bool[n], which live
+        self.living = int(np.count_nonzero(rows))
+
+
+class LivingObjects(ObjectTable):
+    """The living version of each object of a stream of objects, with its columns.
+
+    Versions lie in runs in the order of the stream, each at most half as long as the one before (a log-structured merge
+    tree), so that a checkpoint writes only runs that are new.
+
+    Notes
+    -----
+    O(log versions) copies of a version over its life. Memory is that of the living versions' columns, at most twice,
+    and some 200 bytes an object for its name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: list[_Run] = []
+        self._made = 0
+
+    def __len__(self) -> int:
+        """Living objects, as of the last row fed."""
+        return len(self._current)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the columns and names of all runs."""
+        return sum(_size_of(run) for run in self._runs)
+
+    def feed(self, messages: MessageBatch, objects: Objects, excluded: Bools | None = None) -> MessageBatch:
+        """See `ObjectTable`: returns the messages with `previous_seq`. O(messages), amortised O(log versions) each."""
+        rows = len(messages)
+        if not rows:
+            return messages
+        names, deleted = objects
+        living, previous = np.zeros(rows, np.bool_), np.full(rows, -1, np.int64)
+        current, first = self._current, int(messages.seq[0])
+        set_aside = [False] * rows if excluded is None else excluded.tolist()
+        for row, (name, delete, aside) in enumerate(zip(names, deleted.tolist(), set_aside, strict=True)):
+            if aside:
+                continue
+            earlier = current.pop(name, -1) if delete else current.get(name, -1)
+            if earlier >= 0:
+                previous[row] = earlier
+                self._ends.append((first + row, earlier))
+            if not delete:
+                current[name] = first + row
+                living[row] = True
+        self._append(messages, Names.of(names), living)
+        return messages.having(previous_seq=previous)
+
+    def pop_ended(self, boundary: Boundary) -> MessageBatch:
+        """See `ObjectTable`. O(ended log ended + their terms)."""
+        seqs, parts = self._pop_seqs(boundary), []
+        if not seqs.shape[0]:
+            return NO_MESSAGES
+        for run in self._runs:
+            seq = run.messages.seq
+            cut = seqs[slice(*np.searchsorted(seqs, [seq[0], seq[-1] + 1]).tolist())]
+            if cut.shape[0]:
+                rows = np.searchsorted(seq, cut)
+                parts.append(run.messages.take(rows))
+                run.rows[rows] = False
+                run.living -= rows.shape[0]
+        self.ended += seqs.shape[0]
+        self._runs = [self._compacted(run) if 2 * run.living < len(run.messages) else run for run in self._runs]
+        self._runs = [run for run in self._runs if run.living]
+        return join_messages(parts)
+
+    def pieces(self, next_seq: int) -> Mapping[str, Piece]:
+        """Each run, which never changes, and the seqs of those that live."""
+        seqs = [run.messages.seq[run.rows] for run in self._runs]
+        living = np.concatenate([np.zeros(0, np.int64), *seqs])
+        living, made = living[living < next_seq], np.array(self._made, np.int64)
+        pieces = {"living": Piece(lambda: {"living": living, "runs_made": made})}
+        for run in self._runs:
+            pieces[f"run{run.number}"] = Piece(partial(_arrays_of, run.number, run.messages, run.names), run.number)
+        return pieces
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """See `ObjectTable`. O(living versions)."""
+        living, self._made = np.sort(state["living"]), int(state["runs_made"])
+        found = []
+        for key in state:
+            number, _, name = key.partition(":")
+            if name == "seq":
+                columns = {each: state[f"{number}:{each}"] for each in MessageBatch._fields}
+                names = Names(state[f"{number}:name_offsets"], state[f"{number}:name_data"])
+                found.append((int(columns["seq"][0]), MessageBatch(**columns), names))
+        for _, messages, names in sorted(found, key=lambda one: one[0]):
+            lives = np.isin(messages.seq, living)
+            if lives.any():
+                rows = np.flatnonzero(lives)
+                names = names_at(names, rows)
+                self._current.update(zip(names.strings(), messages.seq[rows].tolist(), strict=True))
+                self._append(join_messages([messages.take(rows)]), names, np.ones(rows.shape[0], np.bool_))
+
+    def _append(self, messages: MessageBatch, names: Names, living: Bools) -> None:
+        """Add a run of the living rows, and merge runs that are not twice as long as the next."""
+        rows = np.flatnonzero(living)
+        if not rows.shape[0]:
+            return
+        if rows.shape[0] < len(messages):
+            messages, names = messages.take(rows), names_at(names, rows)
+        run = _Run(self._made, messages, names, np.ones(rows.shape[0], np.bool_))
+        self._made += 1
+        while self._runs and len(self._runs[-1].messages) < 2 * len(run.messages):
+            run = self._merged(self._runs.pop(), run)
+        self._runs.append(run)
+
+    def _merged(self, first: _Run, second: _Run) -> _Run:
+        parts = [self._compacted(run) if run.living < len(run.messages) else run for run in (first, second)]
+        parts = [run for run in parts if run.living] or parts[:1]
+        messages = join_messages([run.messages for run in parts])
+        self._made += 1
+        return _Run(self._made - 1, messages, together([run.names for run in parts]), np.ones(len(messages), np.bool_))
+
+    def _compacted(self, run: _Run) -> _Run:
+        """The run without versions that have ended."""
+        rows = np.flatnonzero(run.rows)
+        self._made += 1
+        return _Run(
+            self._made - 1, run.messages.take(rows), names_at(run.names, rows), np.ones(rows.shape[0], np.bool_)
+        )
+
+
+def _arrays_of(number: int, messages: MessageBatch, names: Names) -> dict[str, np.ndarray]:
+    """A run for a checkpoint."""
+    columns = messages._asdict() | {"name_offsets": names.offsets, "name_data": names.data}
+    return {f"{number}:{name}": column for name, column in columns.items()}
+
+
+def _size_of(run: _Run) -> int:
+    columns = {id(column): column.nbytes for column in (*run.messages, *run.names, run.rows)}
+    return sum(columns.values())
 
 
 def object_columns(columns: dict[str, pa.Array]) -> tuple[pa.Array, pa.Array]:

@@ -1,4 +1,4 @@
-"""Checks that the engines and window indexes that a run chooses serve its distance and its filters."""
+"""Checks that the engines and window indexes that a run chooses serve its distance, its objects and its filters."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,6 +41,25 @@ def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
             f"{option}{one.name}: measures distances in the plane alone; choose --distance plane, or one that serves "
             f"the sphere: {able}"
         )
+
+
+def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None = None) -> dict[str, Refusal]:
+    """Kinds that serve no stream of objects with their engine (name by kind), and why a subscription is refused.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown engine.
+    """
+    refused = {}
+    for kind in kinds.run:
+        name = kind.chosen((engines or {}).get(kind.name))
+        assert kind.operator is not None, "it is run"
+        served = kind.operator.serves_objects and getattr(kind.engine(name), "serves_objects", True)
+        if not served:
+            detail = f"is of kind {kind.name}, whose engine {name} serves no stream of objects (--objects)"
+            refused[kind.name] = Refusal("objects_not_served", detail)
+    return refused
 
 
 def kinds_without_filters(kinds: Kinds, window_indexes: Mapping[str, str] | None = None) -> dict[str, Refusal]:

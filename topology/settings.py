@@ -111,6 +111,10 @@ class RunConfig(BaseModel):
         default="count:20000",
         description="how much of the stream is kept: count:N messages, or time:SECONDS (also time:90s, 5m, 1h, 2d)",
     )
+    objects: bool = Field(
+        default=False,
+        description="every message is a version of its object_id, and results are over the living objects as they are",
+    )
     address: str | None = Field(
         default=None,
         description="Ray cluster to join: HOST:PORT, or auto (RAY_ADDRESS, else what ray start began); else one's own",

@@ -56,7 +56,7 @@ from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
-from topology.engines import check_distance, filter_refusal, kinds_without_filters
+from topology.engines import check_distance, filter_refusal, kinds_without_filters, kinds_without_objects
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 from topology.warmup import Warmed, in_turn, parts
 
@@ -88,6 +88,7 @@ def wire(
     delivery_bolts: int = 1,
     credits: int = 4,
     query_threads: int = 1,
+    objects: bool = False,
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
 
@@ -110,6 +111,8 @@ def wire(
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
     query_threads : int
         Threads in which a query bolt matches kinds beside each other (`bolts.kind_threads`).
+    objects : bool
+        The stream is one of objects (`spouts.versions`).
 
     Raises
     ------
@@ -131,10 +134,10 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds, window_parts), tasks=distribution_bolts)
-    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads)
+    builder.bolt("distribution", DistributionBolt(router, kinds, window_parts, objects), tasks=distribution_bolts)
+    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads, objects)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts, objects, fading)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
@@ -361,7 +364,8 @@ def subscription_refusal(
 ) -> Callable[[ParsedSubscription], Refusal | None]:
     """A function of a checked subscription: why the tasks of a run cannot take it, None if they can.
 
-    The router cannot place it (`not_placeable`), or the window index does not serve its filter (`filter_not_served`).
+    The router cannot place it (`not_placeable`), the window index does not serve its filter (`filter_not_served`), or
+    the stream is one of objects and its engine serves none (`objects_not_served`).
     `most_terms` as in `filter_refusal`.
 
     Raises
@@ -370,6 +374,7 @@ def subscription_refusal(
         For an unknown window index.
     """
     router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
+    without_objects = kinds_without_objects(kinds, config.engine) if config.objects else {}
     misplaced = {
         (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)
         for kind in kinds
@@ -381,9 +386,24 @@ def subscription_refusal(
         found = misplaced[parsed.kind, parsed.match, not parsed.words]
         if found is not None:
             return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
-        return filter_refused(parsed)
+        return without_objects.get(kinds[parsed.kind].name) or filter_refused(parsed)
 
     return check
+
+
+def of_objects(config: RunConfig) -> bool:
+    """Whether the stream of a run is one of objects: its settings or the folder of its messages say so."""
+    return config.objects or bool((read_manifest(config.messages) or {}).get("objects"))
+
+
+def check_objects(config: RunConfig, kinds: Kinds, used_kinds: Collection[str]) -> None:
+    """Refuse a stream of objects where its kinds or signatures do not serve one. Raises ConfigError."""
+    refused = kinds_without_objects(kinds, config.engine)
+    for name in used_kinds:
+        if name in refused:
+            raise ConfigError(f"a subscription {refused[name].detail}; leave such subscriptions out of the files")
+    if config.signatures == "approximate":
+        raise ConfigError("--signatures approximate: loses updates, and a stream of objects takes none that do")
 
 
 def check_rebalance(config: RunConfig, router: Router) -> None:
@@ -420,6 +440,9 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     check_boundaries(config, cuts)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     used_kinds = scan_subscriptions(config, vocabulary, space, kinds)
+    objects = of_objects(config)
+    if objects:
+        check_objects(config, kinds, used_kinds)
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
@@ -428,13 +451,15 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     required = sorted({column for name in used_kinds for column in kinds.named(name).columns})
     messages = ParquetSpout(
         source, window, space, cuts, config.limit, config.follow, kind_columns=required, max_ahead_s=config.max_ahead,
-        rate=config.rate, quarantine=quarantine,
+        rate=config.rate, quarantine=quarantine, objects=objects,
     )  # fmt: skip
     subscriptions = SubscriptionSpout(
         files, vocabulary, space, rejects=out / "rejected.jsonl", kinds=kinds, quarantine=quarantine
     )
     credits = credits_of(config, cuts)
-    return _wired(config, messages, subscriptions, router, space, vocabulary, kinds, credits, used_kinds=used_kinds)
+    return _wired(
+        config, messages, subscriptions, router, space, vocabulary, kinds, credits, objects, used_kinds=used_kinds
+    )
 
 
 def build_live_plan(
@@ -463,12 +488,13 @@ def build_live_plan(
     router = router_of(config, space, vocabulary=vocabulary)
     check_rebalance(config, router)
     words = str(config.messages.absolute()), config.most_terms
-    messages = LoggedMessages(log, *words, window, space, quarantine)
+    messages = LoggedMessages(log, *words, window, space, quarantine, config.objects)
     subscriptions = LoggedSubscriptions(log, *words, space, quarantine=quarantine)
     credits = config.credits or LIVE_CREDITS
     return _wired(
-        config, messages, subscriptions, router, space, vocabulary, KINDS, credits, listener=listener, warmed_kinds=()
-    )
+        config, messages, subscriptions, router, space, vocabulary, KINDS, credits, config.objects,
+        listener=listener, warmed_kinds=(),
+    )  # fmt: skip
 
 
 def _wired(
@@ -480,6 +506,7 @@ def _wired(
     vocabulary: Vocabulary,
     kinds: Kinds,
     credits: int,
+    objects: bool,
     used_kinds: Collection[str] | None = None,
     listener: str | None = None,
     warmed_kinds: Collection[str] | None = None,
@@ -510,4 +537,5 @@ def _wired(
         delivery_bolts=config.delivery_bolts,
         credits=credits,
         query_threads=threads_of(config.query_threads, config.executor == "local"),
+        objects=objects,
     )

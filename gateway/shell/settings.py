@@ -33,7 +33,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("west", "south", "east", "north", "object_id", "op"),
     ),
     "stream": (
-        *("window", "batch", "batch_rows", "linger_ms", "world", "distance", "projection", "max_ahead"),
+        *("window", "objects", "batch", "batch_rows", "linger_ms", "world", "distance", "projection", "max_ahead"),
         *("decay_half_life", "decay_smoothing", "most_terms"),
     ),
     "topology": (

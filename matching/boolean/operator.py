@@ -3,17 +3,31 @@
 An engine matches a batch against one set of subscriptions: those before the batch and those added in it. The operator
 then drops hits of a subscription at seqs before its addition or from its removal on. The task that finds a match emits
 it at once; there are no homes and no window queries.
+
+In a stream of objects a result is the set of living objects that match. No result is stored: a message comes with the
+version that it replaces, both are matched, and their difference is the update.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
-from matching.model import MATCH, Float64, Int32, Int64, MessageBatch, SubscriptionTable, UpdateBatch
+from matching.model import (
+    ENTER,
+    LEAVE,
+    MATCH,
+    Float64,
+    Int32,
+    Int64,
+    MessageBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    take_rows,
+)
 from matching.operator import (
     Bools,
     Matched,
@@ -32,6 +46,25 @@ from matching.window import Boundary
 _NEVER_ENDS = 2**62
 
 
+class _Found(NamedTuple):
+    """Matches of messages.
+
+    number, row : int64[m], int32[m]    subscription, and row of the message
+    mine : bool[m]    whether this task reports the pair; None: all of them
+    work : Work
+    """
+
+    number: Int64
+    row: Int32
+    mine: Bools | None
+    work: Work
+
+    def reported(self, among: Bools | None = None) -> tuple[Int64, Int32, Work]:
+        """Number and row of the pairs that this task reports, perhaps only `among` some (bool[m]); and the work."""
+        kept = among if self.mine is None else self.mine if among is None else self.mine & among
+        return (*((self.number, self.row) if kept is None else (self.number[kept], self.row[kept])), self.work)
+
+
 class BooleanOperator(Regional):
     """The boolean subscriptions of one query task over the stream; see `matching.operator.KindOperator`.
 
@@ -41,8 +74,11 @@ class BooleanOperator(Regional):
     context : OperatorContext
     """
 
+    serves_objects = True
+
     def __init__(self, engine: Callable[[Space], BooleanEngine], context: OperatorContext):
         self.engine = engine(context.space)
+        self._objects = context.objects
         self._closed = -1
         self._matched_seq = np.zeros(0, np.int64)  # of each match of the last batch, ascending
         self._missed_seq = np.zeros(0, np.int64)  # likewise, of withheld messages
@@ -68,6 +104,8 @@ class BooleanOperator(Regional):
 
     def match(self, batch_input: OperatorInput) -> Matched:
         """Match a batch with the changes that take effect inside it: one `match` for each pair, by ascending seq.
+
+        In a stream of objects: `enter` and `leave`, by ascending `as_of`, which is the seq of the row that causes them.
 
         Raises
         ------
@@ -98,25 +136,32 @@ class BooleanOperator(Regional):
             since[changed.find(added.number)] = added.at
             until[changed.find(gone)] = gone_at
 
-        def found(some: MessageBatch) -> tuple[Int64, Int64, int, int]:
-            """Numbers and seqs of the matches (int64[m] each), postings scanned, pairs verified."""
+        def found(some: MessageBatch, at: Int64) -> _Found:
+            """The matches of messages, each taken for one at seq `at` (int64[n])."""
             hits = self.engine.match(some)
-            number, seq = self.engine.numbers(hits.slot), some.seq[hits.row]
+            number, row, mine = self.engine.numbers(hits.slot), hits.row, None
             if batch_input.owned is not None and number.shape[0]:
-                mine = batch_input.owned(self.engine.subscriptions.columns.region[hits.slot], some, hits.row)
-                number, seq = number[mine], seq[mine]
+                mine = batch_input.owned(self.engine.subscriptions.columns.region[hits.slot], some, row)
             if changed is not None:
-                number, seq = _alive(changed, since, until, number, seq)
-            return number, seq, hits.scanned, hits.verified
+                kept = _alive(changed, since, until, number, at[row])
+                if not kept.all():
+                    number, row, mine = number[kept], row[kept], None if mine is None else mine[kept]
+            return _Found(number, row, mine, Work(hits.scanned, hits.verified))
 
-        number, seq, scanned, verified = found(messages)
-        self._missed_seq = found(batch_input.withheld)[1] if len(batch_input.withheld) else seq[:0]
+        if self._objects:
+            updates, work = _differences(messages, batch_input.ended, found)
+            self._missed_seq = updates.seq[:0]
+        else:
+            (number, row, work), withheld = found(messages, messages.seq).reported(), batch_input.withheld
+            seq, count = messages.seq[row], number.shape[0]
+            updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
+            self._missed_seq = seq[:0]
+            if len(withheld):
+                self._missed_seq = withheld.seq[found(withheld, withheld.seq).reported()[1]]
         if gone.shape[0]:
             self.engine.remove(self.engine.find(gone))
-        count = number.shape[0]
-        self._matched_seq = seq
-        updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
-        return Matched(OperatorOutput(updates, work=Work(scanned, verified, count)))
+        self._matched_seq = updates.as_of
+        return Matched(OperatorOutput(updates, work=work._replace(matched=len(updates))))
 
     def close(self, mine: OperatorOutput, found: list[Any]) -> OperatorOutput:
         return mine
@@ -161,24 +206,45 @@ class BooleanOperator(Regional):
         return changed
 
 
-def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> tuple[Int64, Int64]:
-    """Number and seq of the hits whose subscription is registered at the hit's seq; `since`, `until` by `changed`."""
+def _differences(
+    messages: MessageBatch, ended: MessageBatch, found: Callable[[MessageBatch, Int64], _Found]
+) -> tuple[UpdateBatch, Work]:
+    """The updates of pairs of versions, by ascending seq of the row that causes them. O(hits log hits)."""
+    new = found(messages, messages.seq)
+    # the row that replaces each ended version; a version ends once
+    replaces = np.flatnonzero(messages.previous_seq >= 0)
+    replaces = replaces[np.argsort(messages.previous_seq[replaces])]
+    if not np.array_equal(messages.previous_seq[replaces], ended.seq):
+        raise EngineError(f"boolean: {len(ended)} versions end, and {replaces.shape[0]} rows replace one; send both")
+    old = found(ended, messages.seq[replaces])
+    # a pair of subscription and row as one number
+    width = max(len(messages), 1)
+    now, before = new.number * width + new.row, old.number * width + replaces[old.row]
+    number, row, _ = new.reported(~np.isin(now, before))
+    left, ends, _ = old.reported(~np.isin(before, now))
+    cause = np.concatenate([replaces[ends], row])
+    updates = UpdateBatch(
+        messages.seq[cause],
+        np.concatenate([left, number]),
+        np.concatenate([ended.seq[ends], messages.seq[row]]),
+        np.repeat(np.array([LEAVE, ENTER], np.int8), [left.shape[0], number.shape[0]]),
+        np.full(cause.shape[0], np.nan),
+    )
+    return take_rows(updates, np.argsort(cause, kind="stable")), new.work.plus(old.work)
+
+
+def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> Bools:
+    """bool[n]: the hits whose subscription is registered at the hit's seq; `since`, `until` by `changed`."""
     # A map of a few hundred numbers stays in the L1 cache: about a nanosecond a hit.
     keep = np.empty(number.shape[0], np.bool_)
-    if _mark_alive(
-        changed.index, changed.number, since, until, as_input(number, np.int64), as_input(seq, np.int64), keep
-    ):
-        return number, seq
-    return number[keep], seq[keep]
+    _mark_alive(changed.index, changed.number, since, until, as_input(number, np.int64), as_input(seq, np.int64), keep)
+    return keep
 
 
 @njit(cache=True, nogil=True)
 def _mark_alive(index, column, since, until, number, seq, keep):
-    """Set keep[i] (bool[m]) to whether the subscription of hit i is registered at seq[i]; returns whether all are."""
-    all_alive = True
+    """Set keep[i] (bool[m]) to whether the subscription of hit i is registered at seq[i]."""
     for i in range(number.shape[0]):
         slot = find_slot(index, column, number[i])
         # Unchanged subscriptions are not in the map. One added at a seq matches that message, one removed does not.
         keep[i] = slot < 0 or since[slot] <= seq[i] < until[slot]
-        all_alive = all_alive and keep[i]
-    return all_alive

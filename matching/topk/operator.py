@@ -92,6 +92,8 @@ class TopkOperator(Replicated):
         If it has to keep replicas in a stream of objects.
     """
 
+    serves_objects = True
+
     def __init__(self, engine: Callable[[Space], TopkEngine], context: OperatorContext):
         if context.objects and context.replicates:
             raise ConfigError("topk: no router with replicas serves a stream of objects; choose another one")
@@ -270,8 +272,10 @@ class TopkOperator(Replicated):
     def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
         """The updates from an earlier result to the present one."""
         number = self.engine.subscriptions.columns.number[slots]
-        updates = result_updates(boundary, number, before, self.buffers.results(slots, self._k))
-        return self._successions.get(boundary.number, NO_SUCCESSION).without_staying(updates)
+        now = self.buffers.results(slots, self._k)
+        if self.holders is None:
+            return result_updates(boundary, number, before, now)
+        return self._successions.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
 
     # -- replicas
 

@@ -100,12 +100,14 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         if recipe.deletes is not None:
             ends = rng.random(size) < recipe.deletes
             messages = without_terms(messages, [(each, each) for each in seqs[ends].tolist()])
-        if recipe.wordless:
+        if recipe.wordless or recipe.deletes is not None:
             messages = seen(messages, RESERVED, visible & ~ends)
         times = np.where(untimed, NO_FLOOR, messages.event_time_us)
         said.append(MessageBatch(**(messages._asdict() | {"event_time_us": times})))
         ended, previous = [], np.full(size, -1)
         for row, (name, one) in enumerate(zip(who, seqs.tolist(), strict=True)):
+            if recipe.deletes is not None and not visible[row] and not ends[row]:
+                continue  # set aside: it changes nothing
             if name in latest:
                 previous[row] = latest.pop(name)
                 ended.append(int(previous[row]))

@@ -10,7 +10,7 @@ from matching.errors import InputError
 from matching.model import MessageBatch
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cutting import cut_messages
-from spouts.parquet import ParquetSource, ParquetSpout, has_objects
+from spouts.parquet import ParquetSpout, has_objects
 from spouts.versions import Objects, Versions
 from tests.support.etl_folder import SCHEMA
 from tests.support.message_files import COUNT, EARTH, RecordingContext, write
@@ -139,7 +139,8 @@ def test_spout_parquet_folder_without_objects_reads_no_object_and_keeps_none(tmp
     write(tmp_path, [message(seq) for seq in range(9)])
     manifest_of(tmp_path, 9, deletes=0)
     assert not has_objects(tmp_path)
-    source = ParquetSource(tmp_path, COUNT, EARTH, objects=True)
+    spout = ParquetSpout(tmp_path, COUNT, EARTH, 4)
+    source = spout.open_source()
     assert source.read().objects is None
     source.close()
     ended, report = spout_ended(tmp_path)

@@ -1,0 +1,151 @@
+"""A stream of objects: the table of living versions, and boolean results over it, against plain rules."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matching.kinds import KINDS
+from matching.local_engine import LocalEngine
+from matching.model import ENTER, LEAVE, SubscriptionTable, concatenate, empty
+from matching.naive import Oracle
+from matching.naive_rows import Extras, tally
+from matching.window import NO_FLOOR, Boundary, Window
+from spouts.cutting import cut_messages
+from spouts.versions import LivingObjects, Objects
+from tests.support.boolean_tables import RESERVED, SPACE, batch, removals, table
+
+KIND = KINDS.named("boolean")
+VERSION, DELETION, ASIDE = range(3)
+#: A few places, so that objects move into regions, out of them, within them and along their borders.
+PLACES = st.sampled_from([(0.0, 0.0), (1.0, 1.0), (1.5, 1.0), (2.0, 2.0), (0.0, 0.0, 2.0, 2.0), (1.0, 1.0, 3.0, 1.0)])
+REGIONS = st.sampled_from([(0.0, 0.0, 1.0, 1.0), (1.0, 1.0, 2.0, 2.0), (-1.0, -1.0, 3.0, 3.0), (179.0, 0.0, 1.0, 1.0)])
+WORDS = st.sets(st.integers(0, 2), max_size=2)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([VERSION] * 6 + [DELETION, ASIDE]), PLACES, WORDS), max_size=24
+)
+SUBSCRIPTIONS = st.lists(st.tuples(REGIONS, st.one_of(WORDS, st.just({RESERVED}))), max_size=6)
+
+
+def stream(rows):
+    """Messages, their objects, the rows that are set aside, and the oracle's columns."""
+    words = [words | {RESERVED} if what == VERSION else set() for _, what, _, words in rows]
+    messages = batch([(place, sorted(own)) for (_, _, place, _), own in zip(rows, words, strict=True)])
+    names = [f"object {number}" for number, _, _, _ in rows]
+    deleted, aside = (np.array([what == which for _, what, _, _ in rows], np.bool_) for which in (DELETION, ASIDE))
+    extras = Extras(object_id=names, op=deleted.astype(int).tolist())
+    return messages, Objects(names, deleted), aside, extras
+
+
+def pieces_of(objects, aside, first, last):
+    return Objects(objects.names[first:last], objects.deleted[first:last]), aside[first:last]
+
+
+def plain_previous(rows):
+    """What each row replaces or ends, by the rule alone."""
+    living, previous = {}, []
+    for seq, (name, what, _, _) in enumerate(rows):
+        previous.append(-1 if what == ASIDE else living.pop(name, -1))
+        if what == VERSION:
+            living[name] = seq
+    return previous, living
+
+
+def restored(living, next_seq):
+    """A table as a checkpoint at the boundary before `next_seq` gives it back."""
+    state = {name: array for piece in living.pieces(next_seq).values() for name, array in piece.arrays().items()}
+    other = LivingObjects()
+    other.restore(state)
+    return other
+
+
+@given(rows=ROWS, size=st.sampled_from([1, 3, 24]), ahead=st.sampled_from([0, 2, 5]), stop=st.integers(0, 23))
+@settings(max_examples=200, deadline=None)
+def test_living_objects_name_and_return_the_versions_that_rows_replace(rows, size, ahead, stop):
+    """Rows are fed further than the boundary; a checkpoint is taken and loaded at one of them."""
+    messages, objects, aside, _ = stream(rows)
+    previous, _ = plain_previous(rows)
+    living, fed, published = LivingObjects(), 0, []
+    for number, first in enumerate(range(0, len(rows), size)):
+        last = min(first + size, len(rows))
+        target = min(last + ahead, len(rows))
+        if fed < target:
+            own, out = pieces_of(objects, aside, fed, target)
+            published += living.feed(cut_messages(messages, fed, target), own, out).previous_seq.tolist()
+            fed = target
+        assert published[first:last] == previous[first:last]
+        ended = living.pop_ended(Boundary(number, first, last - 1, NO_FLOOR))
+        wanted = sorted(seq for seq in previous[first:last] if seq >= 0)
+        assert ended.seq.tolist() == wanted
+        for mine, theirs in zip(ended, messages.take(np.array(wanted, np.int64)), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        if first <= stop < last:
+            ended_so_far, living, fed = living.ended, restored(living, last), last
+            published = published[:last]
+            living.resume_after(last - 1, ended_so_far)
+    assert len(living) == len(plain_previous(rows)[1])
+
+
+def test_living_objects_keep_no_more_than_twice_the_living_versions():
+    living, rng = LivingObjects(), np.random.default_rng(1)
+    for first in range(0, 20_000, 100):
+        rows = [(int(number), VERSION, (0.0, 0.0), {1}) for number in rng.integers(0, 300, 100)]
+        messages, objects, aside, _ = stream(rows)
+        living.feed(messages.having(seq=messages.seq + first), objects, aside)
+        living.pop_ended(Boundary(first // 100, first, first + 99, NO_FLOOR))
+        held = sum(len(run.messages) for run in living._runs)
+        assert held <= 2 * len(living) and len(living._runs) < 12
+    assert len(living) == 300
+
+
+@pytest.mark.parametrize("engine", KIND.engines)
+@given(
+    rows=ROWS,
+    subscriptions=SUBSCRIPTIONS,
+    size=st.sampled_from([1, 7, 24]),
+    starts=st.lists(st.integers(0, 24), min_size=6, max_size=6),
+    ends=st.lists(st.integers(0, 30), min_size=6, max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_boolean_over_objects_tells_each_enter_and_leave(engine, rows, subscriptions, size, starts, ends):
+    messages, objects, aside, extras = stream(rows)
+    living = LivingObjects()
+    tasks = LocalEngine([KIND], SPACE, Window("count", 10), engines={"boolean": engine}, objects=True)
+    oracle = Oracle(None, SPACE.max_distance, objects=True)
+    order = sorted(range(len(subscriptions)), key=lambda one: starts[one])
+    every = [table([subscriptions[one]], nth, starts[one]) for nth, one in enumerate(order)]
+    gone = [(nth, ends[one]) for nth, one in enumerate(order) if ends[one] > starts[one]]
+    for number, first in enumerate(range(0, len(rows), size)):
+        last = min(first + size, len(rows))
+        boundary = Boundary(number, first, last - 1, NO_FLOOR)
+        own, out = pieces_of(objects, aside, first, last)
+        some = living.feed(cut_messages(messages, first, last), own, out)
+        ended = living.pop_ended(boundary)
+        low = first if first else -1
+        added = concatenate([empty(SubscriptionTable)] + [one for one in every if low <= one.at[0] < last])
+        leaving = sorted(((at, one) for one, at in gone if low <= at < last))
+        removed = removals([one for _, one in leaving], [at for at, _ in leaving])
+        more = Extras(object_id=extras.object_id[first:last], op=extras.op[first:last])
+        wanted = oracle.advance(boundary, some, added, removed, more)
+        found = tasks.process(boundary, some, added, removed, ended).updates
+        assert tally(found) == tally(wanted)
+        assert np.all(np.diff(found.as_of) >= 0)
+
+
+def test_oracle_of_objects_by_hand():
+    """A move in, a move within, a set-aside row, a deletion, and a subscription that begins while the object is in."""
+    rows = [
+        (0, VERSION, (5.0, 5.0), {1}),
+        (0, VERSION, (0.5, 0.5), {1}),
+        (0, ASIDE, (5.0, 5.0), set()),
+        (0, VERSION, (0.6, 0.5), {1}),
+        (0, DELETION, (0.0, 0.0), set()),
+        (0, DELETION, (0.0, 0.0), set()),
+    ]
+    messages, _, _, extras = stream(rows)
+    region = (0.0, 0.0, 1.0, 1.0)
+    added = concatenate([table([(region, [1])], 0, 0), table([(region, [1])], 1, 2)])
+    oracle = Oracle(None, SPACE.max_distance, objects=True)
+    updates = oracle.advance(Boundary(0, 0, 5, NO_FLOOR), messages, added, removals([], []), extras)
+    told = [(one.as_of, one.number, one.seq, one.change) for one in updates]
+    assert told == [(1, 0, 1, ENTER), (4, 0, 3, LEAVE), (4, 1, 3, LEAVE)]
