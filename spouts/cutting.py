@@ -424,9 +424,10 @@ class MessageSpout(Spout):
             rows, old = cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)), 0
         if rows.objects is not None:
             excluded = in_ranges(rows.messages.seq, self.quarantine.messages) if self.objects else None
-            for mask in (rows.ahead, rows.outside):
-                if excluded is not None and mask is not None:
-                    excluded |= mask
+            if excluded is not None:
+                excluded |= False if rows.ahead is None else rows.ahead
+                # a deletion may be anywhere
+                excluded |= False if rows.outside is None else rows.outside & ~rows.objects.deleted
             names = Names.of(rows.objects.names) if self.objects else None
             messages = self._versions.feed(rows.messages, rows.objects, excluded)
             rows = rows._replace(messages=messages, objects=None, object_names=names)

@@ -263,12 +263,12 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
 
 
 def _set_aside(run: RunReader) -> NDArray[np.bool_]:
-    """bool[messages]: which were dated too far ahead, lie outside the world, or are quarantined."""
+    """bool[messages]: which were dated too far ahead, or are quarantined."""
     timed = run.window.kind == "time" or "event_time_us" in run.columns or run.boundaries.get("time_us")
     parts = [np.zeros(0, np.bool_)]
-    for batch in read_columns(run.etl, ["lon", "lat"], ["event_time", AHEAD]):
+    for batch in read_columns(run.etl, ["message_id"], ["event_time", AHEAD]):
         columns = {name: batch.column(name) for name in batch.schema.names}
-        aside = ~run.space.contains(columns["lon"].to_numpy(), columns["lat"].to_numpy())
+        aside = np.zeros(batch.num_rows, np.bool_)
         if AHEAD in columns:
             aside |= columns[AHEAD].fill_null(False).to_numpy(zero_copy_only=False)
         if timed and run.latest_us is not None and "event_time" in columns:

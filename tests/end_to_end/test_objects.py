@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distribution.routers import ROUTERS
+from gateway.engine import Engine
 from gateway.runs.verify import verify_run
-from matching.errors import ConfigError
+from matching.errors import ConfigError, InputError
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.serving import Follower, Served, free_port, kill
 from topology.running import run
 from topology.settings import RunConfig
 
@@ -99,3 +101,61 @@ def test_run_of_objects_refuses_a_kind_that_serves_none_before_it_starts(tmp_pat
     (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(ConfigError, match="topk, whose engine skype serves no stream of objects"):
         run(settings(tmp_path, "out"))
+
+
+def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
+    engine = Engine(objects=True, attributes=["price:number"], window="count:1")
+    engine.subscribe(
+        subscription_id="s", kind="boolean", keywords="flat", region=[0, 0, 2, 2], where={"price": {"lte": 900}}
+    )
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+    told = []
+    for number, price in enumerate((950, 890, 880, 950, 850)):
+        told.append(engine.publish([flat | {"id": f"v{number}", "price": price}]))
+    told.append(engine.publish([{"id": "end", "object_id": "o", "deleted": True}]))
+    told.append(engine.publish([{"id": "again", "object_id": "o", "deleted": True}]))
+    found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
+    assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
+                     [("leave", "v4", "o", 5)], []]  # fmt: skip
+    unserved = Engine(objects=True, engines={"skyline": "bnl"})
+    with pytest.raises(InputError, match="skyline, whose engine bnl serves no stream of objects"):
+        unserved.subscribe(subscription_id="t", kind="skyline", keywords="flat", region=[0, 0, 2, 2])
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kill(tmp_path):
+    """A listing is posted, edited, moved away and back, and deleted, with a kill in between; the folder is verified."""
+    out, port = tmp_path / "out", free_port()
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+
+    def post(served, *rows):
+        outcomes = served.call("POST", "/v1/messages", list(rows)).json["outcomes"]
+        return [one["status"] for one in outcomes]
+
+    with Follower(port) as follower:
+        with Served(out, "--objects", port=port) as served:
+            row = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2]}
+            served.call("POST", "/v1/subscriptions", row)
+            assert post(served, flat | {"id": "v1"}, flat | {"id": "v2", "lon": 1.5}) == ["accepted"] * 2
+            assert post(served, flat | {"id": "v2", "lon": 1.5}) == ["duplicate"]
+            follower.await_through(1)
+            kill(served)
+        with Served(out, "--objects", port=port) as served:
+            assert post(served, flat | {"id": "v3", "lon": 9.0}, flat | {"id": "v4"}) == ["accepted"] * 2
+            kill(served)
+        with Served(out, "--objects", port=port) as served:
+            end = {"id": "v5", "object_id": "o", "deleted": True}
+            assert post(served, end, {"id": "car", **flat, "object_id": None}) == ["accepted"] * 2
+            assert post(served, {"id": "car", **flat, "object_id": "car", "lon": 1.2}) == ["accepted"]
+            follower.await_through(6)
+            served.end()
+    told = [(row["change"], row["object_id"], row["message_id"], row["as_of"]) for _, row in follower.book]
+    assert told == [
+        ("enter", "o", "v1", 0),
+        ("leave", "o", "v2", 2),
+        ("enter", "o", "v4", 3),
+        ("leave", "o", "v4", 4),
+        ("enter", "car", "car", 5),
+    ]
+    assert verify_run(out, None).exact
