@@ -97,7 +97,7 @@ class Tasks:
     space, window
     count : int       how many tasks
     window_tasks : int    as of `matching.local_engine.LocalEngine`, of each task
-    options, fading : as of `matching.operator.OperatorContext`
+    options, fading, objects : as of `matching.operator.OperatorContext`
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class Tasks:
         window_tasks: int = 1,
         options: Mapping[str, str] | None = None,
         fading: DecayParameters | None = None,
+        objects: bool = False,
     ):
+        self.objects = objects
         self.kinds = (kinds,) if isinstance(kinds, Kind) else tuple(kinds)
         self.space, self.window = space, window
         self._window_tasks, self._options, self._fading = window_tasks, options, fading or FADING
@@ -163,8 +165,9 @@ class Tasks:
         return sorted(Result(*row) for part in parts for row in rows_of(part))
 
     def _alone(self) -> LocalEngine:
-        options = {"options": self._options, "fading": self._fading}
-        return LocalEngine(self.kinds, self.space, self.window, **options, window_tasks=self._window_tasks)
+        options: dict[str, Any] = {"options": self._options, "fading": self._fading}
+        options |= {"window_tasks": self._window_tasks, "objects": self.objects}
+        return LocalEngine(self.kinds, self.space, self.window, **options)
 
     def _saved(self, kind: Kind) -> State:
         """The snapshots of a kind of all tasks, written, read and joined."""

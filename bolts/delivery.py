@@ -29,7 +29,7 @@ from bolts.payloads import Closed, Late, MessageIds, unchanged
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.results import in_order, merged, payload_of, received, table_of, tables_of, write_results
-from bolts.retained import RetainedMessages
+from bolts.retained import LivingMessages, RetainedMessages
 from bolts.shares import Covered, Ids, OwnNames, joined
 from bolts.sinks import (
     FORMS,
@@ -57,6 +57,7 @@ from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
+_NO_SEQS = np.zeros(0, np.int64)
 #: Updates in a file of a run without checkpoints.
 PART_ROWS = 5_000_000
 SINKS = ("parquet", "jsonl", "count")
@@ -97,11 +98,14 @@ class DeliveryBolt(Bolt):
         Seq of a message: the latency of batches that begin before it is recorded apart, as that of the warm-up.
     timeline_s : float, optional
         Length in seconds of intervals for which the latency after the warm-up is recorded, too (`LatencyTimeline`).
+    objects : bool
+        The stream is one of objects: updates have `object_id`, and those of a batch are written in the order of the
+        messages that cause them.
 
     Notes
     -----
     Memory: ids of the subscriptions that the task owns, of the window's messages and of those in cumulative results,
-    and delayed updates.
+    and delayed updates; in a stream of objects, of all living versions and of their objects.
     """
 
     def __init__(
@@ -116,7 +120,9 @@ class DeliveryBolt(Bolt):
         listener: str | None = None,
         steady_from: int = 0,
         timeline_s: float | None = None,
+        objects: bool = False,
     ):
+        self.of_objects = objects
         if sink not in SINKS:
             raise ConfigError(f"sink {sink!r}: choose one of {', '.join(SINKS)}")
         if slack < 0 or (file_rows is not None and file_rows < 1):
@@ -147,6 +153,8 @@ class DeliveryBolt(Bolt):
             else OwnNames(context.task, context.tasks, keep_names)
         )
         self.messages = IdColumn("message", self.sink_name != "count")
+        self.objects = IdColumn("object", self.sink_name != "count") if self.of_objects else None
+        self.living = LivingMessages()
         self.retained = RetainedMessages(self.cumulative)
         self.replacements = ReplacementOrder()
         self.digest = Digest()
@@ -311,13 +319,18 @@ class DeliveryBolt(Bolt):
             "boundary": np.array(last, np.int64).reshape(-1, len(Boundary._fields)),
         }
         subscriptions, messages = self.subscriptions.snapshot(), self.messages.snapshot()
-        retained = self.retained.snapshot()
+        retained, living = self.retained.snapshot(), self.living.snapshot()
+        objects = None if self.objects is None or self.context.task else self.objects.snapshot()
 
         def ids() -> dict[str, np.ndarray]:
             return named("subscriptions", subscriptions.state(0, np.zeros(0, np.int64)))
 
         def others() -> dict[str, np.ndarray]:
-            kept = named("messages", messages.state(alive, retained.messages()))
+            seqs = living.seqs() if objects is not None else _NO_SEQS
+            needed = retained.messages() if not seqs.shape[0] else np.union1d(retained.messages(), seqs)
+            kept = named("messages", messages.state(alive, needed))
+            if objects is not None:
+                kept |= named("objects", objects.state(alive, needed) | {"living": seqs})
             return totals | kept | named("retained", retained.state()) | named("sink", unwritten())
 
         return {"": Piece(others), "subscriptions": Piece(ids, subscriptions.end)}
@@ -345,6 +358,10 @@ class DeliveryBolt(Bolt):
             self.publisher.since = self.open[-1].boundary.last_seq
         self.subscriptions.restore(part_of(state, "subscriptions"))
         self.messages.restore(part_of(state, "messages"))
+        if self.objects is not None:
+            saved_objects = part_of(state, "objects")
+            self.objects.restore(saved_objects)
+            self.living.restore(saved_objects["living"])
         self.retained.restore(self._own_retained(part_of(state, "retained")), self.subscriptions.end)
         written = part_of(state, "sink")
         if written:
@@ -378,8 +395,9 @@ class DeliveryBolt(Bolt):
             self.used |= any(name.startswith("results.") for name in published(self.out_dir))
         context = self.context
         return PartSink(
-            updates, self.file_rows, FORMS[self.sink_name], context.incarnation, task=context.task, tasks=context.tasks
-        )
+            updates, self.file_rows, FORMS[self.sink_name], context.incarnation, task=context.task,
+            tasks=context.tasks, objects=self.objects,
+        )  # fmt: skip
 
     def _own_retained(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The saved messages of cumulative results, cut to the subscriptions that this task owns."""
@@ -403,7 +421,7 @@ class DeliveryBolt(Bolt):
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
         self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
         self.replacements.change(changes[0], self.watermark)
-        boundary, published_s, message_names, _ = ids[0]
+        boundary, published_s, message_names, _, object_names, dead = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
         if boundary.first_seq != self.messages.end or size != len(message_names.offsets) - 1:
             raise TopologyError(
@@ -411,9 +429,17 @@ class DeliveryBolt(Bolt):
                 f"{boundary.last_seq}, where seq {self.messages.end} comes next"
             )
         self.messages.append(message_names)
+        if self.objects is not None and size:
+            if object_names is None:
+                raise TopologyError(f"ids of batch {number}: no objects, and the stream is one of objects")
+            self.objects.append(object_names)
+            self.living.note(boundary.first_seq, boundary.last_seq, dead)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
-        self._write(self.replacements.admit(concatenate([closed.updates for closed in updates])))
+        together = concatenate([closed.updates for closed in updates])
+        if self.objects is not None:
+            together = take_rows(together, np.argsort(together.as_of, kind="stable"))
+        self._write(self.replacements.admit(together))
         for task, closed in enumerate(updates):
             self._set_watermark(task, closed.watermark)
         self._settle()
@@ -514,7 +540,11 @@ class DeliveryBolt(Bolt):
         if dead - self.messages.first > max(1024, self.messages.end - dead):
             assert self.sink is not None
             self.sink.resolve(self.subscriptions, self.messages)
-            self.messages.drop_before(dead, self.retained.messages())
+            needed = self.retained.messages()
+            if self.objects is not None:
+                needed = np.union1d(needed, self.living.seqs())
+                self.objects.drop_before(dead, needed)
+            self.messages.drop_before(dead, needed)
 
     def _acknowledge(self) -> None:
         while self.acknowledged < self.processed and self.watermark >= self.acknowledged + 1 - self.slack:
@@ -553,4 +583,4 @@ def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
 
     `state` as `bolts.shares.joined` gives it.
     """
-    return updates_of_state(part_of(state, "sink")).cast(UPDATE_SCHEMA)
+    return updates_of_state(part_of(state, "sink")).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA)

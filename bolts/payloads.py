@@ -80,6 +80,7 @@ __all__ = [
 
 # Parts of most small batches' payloads, sealed once.
 NO_NAMES = keep(Names.of(()))
+NO_SEQS = keep(np.zeros(0, np.int64))
 _NONE_ADDED = keep(empty(SubscriptionTable))
 _NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
 for nothing in (NO_MESSAGES, NO_UPDATES):
@@ -97,6 +98,10 @@ class StreamBatch(NamedTuple):
 
     Where `has_changes` is False, no `ChangeList` is sent for the batch, and every receiver takes it as `unchanged`.
     True only means that a list comes, which may be empty.
+
+    In a stream of objects `ended` are the versions that `messages.previous_seq` names, without deletions, and
+    `objects` the ids of the objects, one for each seq of the batch; `dead` (int64[m]) are the seqs that live no more
+    after it, or never did.
     """
 
     boundary: Boundary
@@ -105,6 +110,8 @@ class StreamBatch(NamedTuple):
     ended: MessageBatch = NO_MESSAGES
     published_s: float = 0.0
     has_changes: bool = True
+    objects: Names | None = None
+    dead: Int64 = NO_SEQS
 
 
 class Part(NamedTuple):
@@ -125,13 +132,15 @@ class Part(NamedTuple):
 class MessageIds(NamedTuple):
     """External ids of the messages of one batch, `names` in the order of seq from `boundary.first_seq` on.
 
-    `has_changes` as of `StreamBatch`.
+    `has_changes`, `objects` and `dead` as of `StreamBatch`.
     """
 
     boundary: Boundary
     published_s: float
     names: Names
     has_changes: bool = True
+    objects: Names | None = None
+    dead: Int64 = NO_SEQS
 
 
 def emit_batch(context: Context, batch: StreamBatch) -> Tick:
@@ -142,8 +151,8 @@ def emit_batch(context: Context, batch: StreamBatch) -> Tick:
     boundary, tasks = batch.boundary, context.size_of("distribution")
     # by its list alone a distribution task knows of a batch that another one routes
     has_changes = batch.has_changes or tasks > 1
-    context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, has_changes))
-    batch = batch._replace(names=NO_NAMES, has_changes=has_changes)
+    context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, has_changes, batch.objects, batch.dead))
+    batch = batch._replace(names=NO_NAMES, has_changes=has_changes, objects=None, dead=NO_SEQS)
     context.emit("batches", batch, to=boundary.number % tasks)
     return Tick(boundary.number, boundary.first_seq, boundary.last_seq, has_changes)
 

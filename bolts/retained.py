@@ -140,6 +140,37 @@ class RetainedMessages:
         self.expiries = deque((last_seq, life) for last_seq, life in state["expiries"].tolist())
 
 
+class LivingMessages:
+    """The living versions of a stream of objects, which updates and results may name whatever the window is."""
+
+    def __init__(self) -> None:
+        self._seqs: list[Int64] = []
+        self._dead: list[Int64] = []
+
+    def note(self, first: int, last: int, dead: Int64) -> None:
+        """Add the messages of a batch, and remove those that live no more, or never did."""
+        self._seqs.append(np.arange(first, last + 1))
+        self._dead.append(dead)
+
+    def seqs(self) -> Int64:
+        """Those that live, ascending. O(n log n) in the rows noted since the last call."""
+        if len(self._seqs) > 1 or self._dead:
+            seqs = np.concatenate([np.zeros(0, np.int64), *self._seqs])
+            dead = np.concatenate([np.zeros(0, np.int64), *self._dead])
+            self._seqs, self._dead = [seqs[~np.isin(seqs, dead)]], []
+        return self._seqs[0] if self._seqs else np.zeros(0, np.int64)
+
+    def snapshot(self) -> "LivingMessages":
+        """A copy that later batches do not change. O(batches noted)."""
+        now = LivingMessages()
+        now._seqs, now._dead = list(self._seqs), list(self._dead)
+        return now
+
+    def restore(self, seqs: Int64) -> None:
+        """Resume from what `seqs` returned."""
+        self._seqs, self._dead = [seqs.copy()], []
+
+
 def _summed(number: Int64, seq: Int64, balance: Int8, numbers: int) -> tuple[Int64, Int64, Int8]:
     """Sum the balances of each subscription and message.
 

@@ -252,6 +252,7 @@ def joined(states: Sequence[State]) -> State:
         "subscriptions": _joined_subscriptions([part_of(state, "subscriptions") for state in states]),
         "messages": _joined_messages([part_of(state, "messages") for state in states]),
         "retained": _joined_retained([part_of(state, "retained") for state in states]),
+        "objects": part_of(first, "objects"),  # the first task alone saves them
         "sink": _joined_sinks([part_of(state, "sink") for state in states]),
     }
     return whole | {path: values for name, part in parts.items() for path, values in named(name, part).items()}

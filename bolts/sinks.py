@@ -68,8 +68,12 @@ _ENCODED_SCHEMA = pa.schema(
         ("score", pa.float64()),
     ]
 )
+#: Column that updates of a stream of objects have beside those of `UPDATE_SCHEMA`, and how it is in memory.
+OBJECT_ID = pa.field("object_id", pa.string())
+_OBJECT_ENCODED = pa.field("object_id", pa.dictionary(pa.int32(), pa.string()))
 #: Rows of one Parquet row group: large enough to compress, small enough to sit in memory while it fills.
 GROUP_ROWS = 262_144
+_IDS = ("subscription_id", "message_id", "object_id")
 #: Rows of a file that are read at a time.
 PIECE_ROWS = 65_536
 
@@ -164,6 +168,8 @@ class PartSink:
         `LONG_S`.
     task, tasks : int
         Of delivery.
+    objects : IdColumn, optional
+        The object of each message, in a stream of objects.
     """
 
     def __init__(
@@ -175,7 +181,10 @@ class PartSink:
         small_rows: int | None = None,
         task: int = 0,
         tasks: int = 1,
+        objects: IdColumn | None = None,
     ):
+        self._objects = objects
+        self._schema = _ENCODED_SCHEMA if objects is None else _ENCODED_SCHEMA.append(_OBJECT_ENCODED)
         self._task, self._tasks = task, tasks
         self._small_rows = SMALL_ROWS if small_rows is None else small_rows
         self.directory = directory
@@ -215,7 +224,9 @@ class PartSink:
             pa.DictionaryArray.from_arrays(pa.array(updates.change), pa.array(CHANGES)),
             pa.array(updates.score, from_pandas=True),  # NaN becomes null
         ]
-        self._tables.append(pa.Table.from_arrays(columns, _ENCODED_SCHEMA.names))
+        if self._objects is not None:
+            columns.append(self._objects.encode(updates.seq))
+        self._tables.append(pa.Table.from_arrays(columns, self._schema.names))
         self._tables_rows += len(updates)
 
     def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
@@ -253,7 +264,7 @@ class PartSink:
         if self._part is not None:
             raise DeliveryError(f"{self.directory}: a part is open at a snapshot; call cut() first")
         self.resolve(subscriptions, messages)
-        tables = [_ENCODED_SCHEMA.empty_table(), *self._tables]
+        tables = [self._schema.empty_table(), *self._tables]
         about = {"part": np.array(self._number, np.int64), **covered_state(self._covered)}
         return lambda: about | _unwritten(tables)
 
@@ -313,7 +324,7 @@ class PartSink:
         if is_stored(self.directory):
             text = temporary = f"{name.stem}.{self._incarnation}.{name.suffix}"
         with writing(f"{self.directory}/{temporary}"):
-            part = self._form(self._disk, temporary, text)
+            part = self._form(self._disk, temporary, text, self._schema)
         self._number += 1
         return part
 
@@ -340,7 +351,7 @@ def _unwritten(tables: list[pa.Table]) -> dict[str, np.ndarray]:
         "change": codes.to_numpy().astype(np.int8),
         "score": table.column("score").to_numpy(zero_copy_only=False).astype(np.float64),
     }
-    for name in ("subscription_id", "message_id"):
+    for name in [name for name in _IDS if name in table.column_names]:
         names = _names_of(table.column(name))
         state |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
     return state
@@ -360,11 +371,12 @@ def updates_of_state(state: Mapping[str, np.ndarray]) -> pa.Table:
     """
     if "as_of" not in state:
         return _ENCODED_SCHEMA.empty_table()
-    names = [Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in ("subscription_id", "message_id")]
+    names = [Names(state[f"{name}_offsets"], state[f"{name}_data"]) for name in _IDS if f"{name}_data" in state]
     ids = [pa.array(each.strings(), pa.string()).dictionary_encode() for each in names]
     change = pa.DictionaryArray.from_arrays(pa.array(state["change"]), pa.array(CHANGES))
     seq, score = pa.array(state["seq"]), pa.array(state["score"], from_pandas=True)
-    return pa.Table.from_arrays([pa.array(state["as_of"]), *ids, seq, change, score], _ENCODED_SCHEMA.names)
+    columns = [pa.array(state["as_of"]), *ids[:2], seq, change, score, *ids[2:]]
+    return pa.Table.from_arrays(columns, [*_ENCODED_SCHEMA.names, *_IDS[2:]][: len(columns)])
 
 
 def last_as_of(path: Path, listed: ListedPart | None = None) -> int:
@@ -427,7 +439,8 @@ def read_pieces(
     with reading_part(path):
         check_part(path, listed)
         if path.suffix == f".{JsonLinesPart.suffix}":
-            options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+            known = schema if OBJECT_ID.name in schema.names else schema.append(OBJECT_ID)
+            options = pj.ParseOptions(explicit_schema=known, unexpected_field_behavior="error")
             file = pj.open_json(path, parse_options=options) if path.stat().st_size else contextlib.nullcontext(())
         else:
             file = pq.ParquetFile(path)
@@ -452,11 +465,13 @@ class PartFile(ABC):
     disk : Disk
     temporary, name : str
         Hidden name while it is written, and final name.
+    schema : pa.Schema
+        Of the tables that are written.
     """
 
     suffix = ""
 
-    def __init__(self, disk: Disk, temporary: str, name: str):
+    def __init__(self, disk: Disk, temporary: str, name: str, schema: pa.Schema = _ENCODED_SCHEMA):
         self.temporary = temporary
         self.name = name
         self.rows = 0
@@ -515,10 +530,10 @@ class ParquetPart(PartFile):
 
     suffix = "parquet"
 
-    def __init__(self, disk: Disk, temporary: str, name: str):
+    def __init__(self, disk: Disk, temporary: str, name: str, schema: pa.Schema = _ENCODED_SCHEMA):
         super().__init__(disk, temporary, name)
         # Dictionaries are written as they are, but the schema in the file says string.
-        self._writer = open_writer(self._file, _ENCODED_SCHEMA)
+        self._writer = open_writer(self._file, schema)
 
     def close(self) -> None:
         try:

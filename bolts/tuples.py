@@ -8,7 +8,8 @@ its kernels. The answers of all parts to one query go to one aggregation task.
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
+from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, join_messages
-from matching.operator import WindowIndex
+from matching.operator import NO_SEQS, WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
@@ -43,6 +45,10 @@ class TupleBolt(Bolt):
     kinds : Kinds
     window_parts : int
         See `bolts.copies`.
+    objects : bool
+        The stream is one of objects: messages end for every kind, not only for those with `Kind.needs_ended`.
+    fading : DecayParameters, optional
+        For kinds whose scores decay.
     """
 
     def __init__(
@@ -53,7 +59,11 @@ class TupleBolt(Bolt):
         used_kinds: Collection[str] | None = None,
         kinds: Kinds = KINDS,
         window_parts: int = 1,
+        objects: bool = False,
+        fading: DecayParameters | None = None,
     ):
+        self.objects = objects
+        self.fading = fading
         self.window_parts = window_parts
         self.space = space
         self.kept_boundaries = kept_boundaries
@@ -77,7 +87,7 @@ class TupleBolt(Bolt):
 
     def _new_index(self, code: int) -> WindowIndex:
         kind = self.kinds[code]
-        return kind.window(self.window_indexes.get(kind.name))(self.space, self.kept_boundaries)
+        return kind.make_window(self.space, self.window_indexes.get(kind.name), self.kept_boundaries, self.fading)
 
     def execute(self, delivery: Delivery) -> None:
         if delivery.stream == "window_query":
@@ -89,8 +99,8 @@ class TupleBolt(Bolt):
                 self.log.store(part.boundary, part.messages, part.ended.seq)
                 if self.recent is not None:
                     self.recent.store(part.boundary, part.messages, part.ended.seq)
-                for index in self.indexes.values():
-                    index.store(part.boundary, part.messages, part.ended.seq)
+                for code, index in self.indexes.items():
+                    index.store(part.boundary, part.messages, self._ended(code, part.ended.seq))
                 self.context.acknowledge(ready.number)
         self._answer()
 
@@ -128,16 +138,20 @@ class TupleBolt(Bolt):
         self.log.store(boundary, mine, ended)
         if self.recent is not None:
             self.recent.restore(boundary, mine, ended)
-        for index in self.indexes.values():
-            index.load(boundary, mine, ended)
+        for code, index in self.indexes.items():
+            index.load(boundary, mine, self._ended(code, ended))
 
     def _build(self, code: int) -> None:
         """Build the window index of a kind that sends its first query, as if it had stored every batch."""
         index = self.indexes[code] = self._new_index(code)
         assert self.recent is not None, "it is kept until all are built"
-        self.recent.fill(index)
+        self.recent.fill(index, partial(self._ended, code))
         if len(self.indexes) == len(self.windowed):
             self.recent = None
+
+    def _ended(self, code: int, seqs: Int64) -> Int64:
+        """Those of these seqs that end for a kind: all or none."""
+        return seqs if self.objects or self.kinds[code].needs_ended else NO_SEQS
 
     def _answer(self) -> None:
         """Answer the queries whose batches are stored, in any order, since each names its boundary."""
@@ -179,9 +193,10 @@ class _Recent:
         """Take a whole window, as of a boundary; before any batch."""
         self._window.store(boundary, messages, ended)
 
-    def fill(self, index: WindowIndex) -> None:
-        """Bring an empty index to the last boundary."""
+    def fill(self, index: WindowIndex, ended_of: Callable[[Int64], Int64]) -> None:
+        """Bring an empty index to the last boundary; `ended_of` says which of what has ended do for its kind."""
         if self._window.boundary.number >= 0:
-            index.load(self._window.boundary, *self._window.alive())
-        for batch in self._batches:
-            index.store(*batch)
+            messages, ended = self._window.alive()
+            index.load(self._window.boundary, messages, ended_of(ended))
+        for boundary, messages, ended in self._batches:
+            index.store(boundary, messages, ended_of(ended))

@@ -25,7 +25,7 @@ from gateway.runs.reader import Subscriber, subscriber
 from gateway.shell.suggesting import refuse_unknown
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError, InputError
-from matching.fields import MESSAGE_ROLES
+from matching.fields import MESSAGE_ROLES, Refusal
 from matching.half_life import HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -52,8 +52,8 @@ from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
 from spouts.parsed import batch_of, objects_of
 from spouts.subscriptions import load_vocabulary
-from spouts.versions import Versions
-from topology.engines import check_distance, filter_refusal
+from spouts.versions import LivingObjects, ObjectTable, Versions
+from topology.engines import check_distance, filter_refusal, kinds_without_objects
 from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
 #: Messages that are kept before those outside the window and all results are dropped.
@@ -124,6 +124,9 @@ class Engine:
         Language of stemming, such as `english`; none by default. Of a vocabulary's folder it is its own.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
+    objects : bool
+        The stream is one of objects: every message is a version of its `object_id` (its `id` if it has none), which
+        `"deleted": true` ends, and results are over the living objects as they are.
     kinds : Kinds
 
     Attributes
@@ -168,6 +171,7 @@ class Engine:
         numbers: str = "plain",
         stemming: str = "",
         clock: Callable[[], float] = time.time,
+        objects: bool = False,
         kinds: Kinds = KINDS,
         **unknown: Any,
     ):
@@ -195,11 +199,17 @@ class Engine:
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
         self._local = LocalEngine(
-            kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading
-        )
-        refuses = filter_refusal(kinds, window_indexes, most_terms)
+            kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading,
+            objects=objects,
+        )  # fmt: skip
+        filters = filter_refusal(kinds, window_indexes, most_terms)
+        unserved = kinds_without_objects(kinds, engines) if objects else {}
+
+        def refuses(parsed: ParsedSubscription) -> Refusal | None:
+            return unserved.get(kinds[parsed.kind].name) or filters(parsed)
+
         self._admission = Admission(
-            words, self.space, self.window, kinds, refuses, max_ahead, clock, strict=strict_attributes
+            words, self.space, self.window, kinds, refuses, max_ahead, clock, strict=strict_attributes, objects=objects
         )
         self.misfits = self._admission.misfits
         self.rejected = self._admission.rejected
@@ -215,7 +225,7 @@ class Engine:
         self._messages_by_seq: dict[int, _StoredMessage] = {}
         self._sweep_at = _KEPT
         self._lives = Lives()  # of the messages that are kept
-        self._versions = Versions()
+        self._versions: ObjectTable = LivingObjects() if objects else Versions()
         self._ended = np.zeros(0, np.int64)  # removed with the last batch: their updates still need names
 
     def subscribe(self, subscription: Mapping[str, Any] | None = None, **columns: Any) -> str:
@@ -324,7 +334,7 @@ class Engine:
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
             self._messages_by_seq[seq] = _StoredMessage(parsed, life, self.vocabulary.first_id)
             self._lives.take(seq, parsed.object_id, parsed.op == DELETE)
-        self._versions.feed(batch, objects_of(block))
+        batch = self._versions.feed(batch, objects_of(block), block.ahead)
         added = self._added_table()
         removed = Removals(
             np.array([number for number, _, _ in self._removed], np.int64),
@@ -471,9 +481,10 @@ class Engine:
     def _rows_of(self, updates: UpdateBatch) -> list[dict[str, Any]]:
         """The updates of `_match` as dicts; called once for each batch.
 
-        Leaves come before enters of a subscription, and a replaced subscription before its successor.
+        Those of a subscription are by `as_of`, leaves before enters, and a replaced subscription's before its
+        successor's.
         """
-        updates = take_rows(updates, np.lexsort((updates.change == ENTER, updates.number)))
+        updates = take_rows(updates, np.lexsort((updates.change == ENTER, updates.as_of, updates.number)))
         columns = (updates.as_of, updates.number, updates.seq, updates.change, updates.score)
         rows = []
         for as_of, number, seq, change, score in zip(*(column.tolist() for column in columns), strict=True):
@@ -487,13 +498,14 @@ class Engine:
 
     def _of(self, seq: int) -> dict[str, Any]:
         parsed = self._messages_by_seq[seq].parsed
-        return {"message_id": parsed.message_id, "seq": seq, "text": parsed.text, "lon": parsed.lon, "lat": parsed.lat}
+        row = {"message_id": parsed.message_id, "seq": seq, "text": parsed.text, "lon": parsed.lon, "lat": parsed.lat}
+        return row | {"object_id": parsed.object_id} if self._admission.objects else row
 
     def _sweep(self) -> None:
         """Drop messages that have left the window and are in no result."""
         if len(self._messages_by_seq) < self._sweep_at:
             return
-        in_results = set(self._local.results().seq.tolist())
+        in_results = set(self._local.results().seq.tolist()) | self._versions.living
         floor = self._boundary.floor
         messages = self._messages_by_seq.items()
         self._messages_by_seq = {seq: one for seq, one in messages if one.life > floor or seq in in_results}

@@ -4,13 +4,14 @@ The rows of this product are in `matching.kinds`; a topology may be wired with a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from matching.errors import ConfigError
+from matching.half_life import DecayParameters
 from matching.operator import (
     Bools,
     KindOperator,
@@ -21,6 +22,7 @@ from matching.operator import (
     Windowed,
     WindowIndex,
 )
+from matching.space import Space
 from matching.storage.state import State, join_states
 
 
@@ -112,6 +114,7 @@ class Kind:
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
     operator : type of KindOperator
+    objects : mapping         fields that differ in a stream of objects (`Kinds.of_objects`)
     recipe : Recipe
     """
 
@@ -132,6 +135,7 @@ class Kind:
     columns: tuple[str, ...] = ()
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
+    objects: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
 
     @property
@@ -187,6 +191,19 @@ class Kind:
             For an unknown name.
         """
         return self._named("window index", self.windows, name)
+
+    def make_window(
+        self, space: Space, name: str | None = None, kept_boundaries: int = 0, fading: DecayParameters | None = None
+    ) -> WindowIndex:
+        """An empty window index of a name, by default the first; `fading` is that of the run.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown name.
+        """
+        made: Any = self.window(name)
+        return made(space, kept_boundaries, fading) if self.fades else made(space, kept_boundaries)
 
     def make_operator(self, context: OperatorContext, engine: str | None = None) -> KindOperator:
         """An empty operator.
@@ -283,6 +300,10 @@ class Kinds:
     def plus(self, *more: Kind) -> Self:
         """A table with more kinds."""
         return type(self)([*self._rows, *more])
+
+    def of_objects(self) -> Self:
+        """The same kinds in a stream of objects. O(kinds)."""
+        return type(self)(replace(kind, objects={}, **kind.objects) for kind in self._rows)
 
     def saved_states(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[int, State]:
         """State of each kind in the snapshots of all query tasks (`parts`), joined, by code. O(total log rows)."""

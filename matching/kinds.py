@@ -8,10 +8,10 @@ kinds (`Kinds.plus`).
 from matching.boolean.engines.cell_term import CellTerm
 from matching.boolean.operator import BooleanOperator
 from matching.decay.engines.keyword_blocks import KeywordBlocks
-from matching.decay.operator import DecayOperator
+from matching.decay.operator import DecayOfObjects, DecayOperator, DecayWindow
 from matching.kind_table import ByName, Kind, Kinds, Recipe
 from matching.knn.engines.influence_grid import InfluenceGrid
-from matching.knn.operator import KnnOperator
+from matching.knn.operator import KnnOfObjects, KnnOperator, KnnWindow
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
@@ -90,6 +90,7 @@ KINDS = Kinds(
                 block_inverted_file="papers.ciq.block_inverted_file:BlockInvertedFile",
                 inverted_file="baselines.decay.inverted_file:DecayInvertedFile",
             ),
+            objects={"operator": DecayOfObjects, "windows": ByName(DecayWindow)},
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(
@@ -105,6 +106,7 @@ KINDS = Kinds(
                 single_grid="papers.dkm_sks.single_grid:SingleGrid",
                 inverted_file="baselines.knn.inverted_file:KnnInvertedFile",
             ),
+            objects={"operator": KnnOfObjects, "windows": ByName(KnnWindow)},
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(

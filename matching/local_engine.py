@@ -85,8 +85,10 @@ class LocalEngine:
         for kind in self.kinds:
             self.operators[kind.code] = kind.make_operator(context, (engines or {}).get(kind.name))
             if kind.windowed:
-                index = kind.window((windows or {}).get(kind.name))
-                self.window_indexes[kind.code] = [index(space) for _ in range(window_tasks)]
+                name = (windows or {}).get(kind.name)
+                self.window_indexes[kind.code] = [
+                    kind.make_window(space, name, fading=fading) for _ in range(window_tasks)
+                ]
 
     @property
     def operator(self) -> KindOperator:
@@ -113,15 +115,15 @@ class LocalEngine:
         outputs = []
         for kind in self.kinds:
             indexes = self.window_indexes.get(kind.code, ())
+            gone = ended if kind.needs_ended or self.objects else NO_MESSAGES
             for number, index in enumerate(indexes):
-                index.store(boundary, _part(messages, number, len(indexes)), ended.seq)
+                index.store(boundary, _part(messages, number, len(indexes)), gone.seq)
             operator, of_kind = (
                 self.operators[kind.code],
                 len(self.kinds) == 1 and bool(np.all(added.kind == kind.code)),
             )
             mine = added if of_kind else added.of_kind(kind.code)
             home, assigned = np.zeros(len(mine), np.int64), np.ones(len(mine), np.bool_)
-            gone = ended if kind.needs_ended or self.objects else NO_MESSAGES
             batch_input = OperatorInput(boundary, messages, gone, mine, home, assigned, removed.of_kind(kind.code))
             outputs += self._refilled(kind.code, operator.close(operator.match(batch_input).own_hits, []))
         work = outputs[0].work
@@ -152,8 +154,8 @@ class LocalEngine:
         ended: Int64 | None = None,
     ) -> None:
         """Resume after a boundary; on a new engine. `messages` are those alive at it, except those `ended`."""
-        gone = np.zeros(0, np.int64) if ended is None else ended
         for kind in self.kinds:
+            gone = np.zeros(0, np.int64) if ended is None or not (kind.needs_ended or self.objects) else ended
             indexes = self.window_indexes.get(kind.code, ())
             for number, index in enumerate(indexes):
                 index.load(boundary, _part(messages, number, len(indexes)), gone)

@@ -26,6 +26,9 @@ Rules:
   (`op` 1) ends it; any other row that is not visible was set aside, and changes nothing. The result of a `boolean`
   subscription is the set of living objects that match; its updates are the differences at each seq. One that is new
   has what is there in its result, which is not told; one that has ended gives no leaves.
+- There the other kinds start from the living versions, whatever the window leaves of them, and show any change at the
+  next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor enters; one
+  that was deleted in between and came again does both.
 """
 
 import heapq
@@ -278,6 +281,67 @@ class Knn(NaiveResult):
         return [(seq, far, math.nan) for far, seq in self.nearest]
 
 
+class OfObjects(NaiveResult):
+    """The k best of the living versions: of a stream of objects, in which any of them may end at any time."""
+
+    from_window = True
+    sign = 1.0  # of the order of scores: 1 if more is better
+    newer_first = False  # of equal scores
+
+    def __init__(self, subscription: NaiveSubscription, max_distance: float, decay: DecayModel | None):
+        super().__init__(subscription, max_distance, decay)
+        self.scored: dict[int, tuple[float, int]] = {}  # seq: (score, life)
+
+    def score(self, message: NaiveMessage) -> float | None:
+        """The score of a version, None for one that the kind does not see."""
+        raise NotImplementedError
+
+    def offer(self, message: NaiveMessage) -> None:
+        score = self.score(message)
+        if score is not None:
+            self.scored[message.seq] = (score, message.life)
+
+    def withdraw(self, seq: int) -> None:
+        self.scored.pop(seq, None)
+
+    def ranked(self, floor: int) -> list[tuple[int, float, float]]:
+        self.scored = {seq: entry for seq, entry in self.scored.items() if entry[1] > floor}
+        order = sorted(
+            (-self.sign * score, -seq if self.newer_first else seq, seq) for seq, (score, _) in self.scored.items()
+        )
+        best = [seq for *_, seq in order[: self.subscription.k]]
+        self.least_life = min((self.scored[seq][1] for seq in best), default=math.inf)
+        return [(seq, self.scored[seq][0], math.nan) for seq in best]
+
+
+class TopKOfObjects(OfObjects):
+    """As `TopK`."""
+
+    newer_first = True
+
+    def score(self, message: NaiveMessage) -> float | None:
+        return topk_score(self.subscription, message, self.max_distance)
+
+
+class KnnOfObjects(OfObjects):
+    """As `Knn`, of all living objects: not only of those since registration."""
+
+    sign = -1.0
+
+    def score(self, message: NaiveMessage) -> float | None:
+        return distance(self.subscription, message)
+
+
+class DecayOfObjects(OfObjects):
+    """As `Decay`, of all living objects; each fades since the time of its current version."""
+
+    def score(self, message: NaiveMessage) -> float | None:
+        if message.event_time_us == NO_FLOOR:
+            return None
+        assert self.decay is not None, "a decay subscription needs a decay model"
+        return decay_key(self.subscription, message, self.max_distance, self.decay)
+
+
 class Skyline(NaiveResult):
     """All messages of the window inside the region that no other dominates, by spatial relevance then seq."""
 
@@ -310,6 +374,8 @@ class Skyline(NaiveResult):
 
 #: How each kind but `boolean` keeps its result.
 STANDINGS: dict[int, type[NaiveResult]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
+#: The same in a stream of objects.
+STANDINGS_OF_OBJECTS = STANDINGS | {TOPK: TopKOfObjects, DECAY: DecayOfObjects, KNN: KnnOfObjects}
 
 
 # --------------------------------------------------------------------------------------------------------- the oracle
@@ -351,7 +417,7 @@ class Oracle:
         self.window = window
         self.max_distance = max_distance
         self.decay = decay
-        self.standings = dict(STANDINGS) | dict(standings or {})
+        self.standings = (STANDINGS_OF_OBJECTS if objects else STANDINGS) | dict(standings or {})
         self._subscriptions: dict[int, NaiveSubscription] = {}
         self._by_term: dict[int, set[int]] = {}
         self._wordless: set[int] = set()
@@ -361,6 +427,7 @@ class Oracle:
         self._sweep_at = 1024
         self._version: dict[object, int] = {}  # object to the seq of its current version, of kept messages
         self._replaced: set[int] = set()  # seqs of older versions and of deletions
+        self._successor: dict[int, int] = {}  # of versions of a stream of objects replaced since the last boundary
         self._newest_life = NO_FLOOR
         self._boundary: Boundary | None = None
 
@@ -430,7 +497,9 @@ class Oracle:
         if any(later <= earlier for earlier, later in zip(seqs, seqs[1:], strict=False)):
             raise TopologyError(f"messages of {boundary} are not in ascending seq inside it")
         floor = boundary.floor
-        if self.window is not None and self.window.kind == "count":
+        if self.window is not None and self.window.kind == "living":
+            floor = NO_FLOOR
+        elif self.window is not None and self.window.kind == "count":
             floor = boundary.last_seq - self.window.length
         elif self.window is not None:
             # A batch from which a caller dropped rows may lack the newest message: the floor can then be higher.
@@ -466,7 +535,7 @@ class Oracle:
         standing = self.standings[new.kind](new, self.max_distance, self.decay)
         self._standing[new.number] = standing
         if standing.from_window:
-            for message in self._kept:
+            for message in self._living.values() if self.objects else self._kept:
                 if meets(new, message) and passes(new, message) and not self._hidden(new.kind, message.seq):
                     standing.offer(message)
 
@@ -513,6 +582,16 @@ class Oracle:
                 yield NaiveUpdate(row.seq, number, before.seq, LEAVE, math.nan)
             if now and not was:
                 yield NaiveUpdate(row.seq, number, row.seq, ENTER, math.nan)
+        for number, standing in self._standing.items():
+            if before is not None:
+                standing.withdraw(before.seq)
+                standing.changed = True
+            subscription = self._subscriptions[number]
+            if after is not None and meets(subscription, after) and passes(subscription, after):
+                standing.offer(after)
+                standing.changed = True
+        if before is not None and after is not None:
+            self._successor[before.seq] = after.seq
 
     def _replace(self, message: NaiveMessage) -> None:
         """A new version of an object, or its deletion, ends the current version for `skyline`."""
@@ -541,12 +620,22 @@ class Oracle:
             if not standing.changed and standing.least_life > boundary.floor:
                 continue
             now = {seq: score for seq, score, _ in standing.ranked(boundary.floor)}
-            for seq in sorted(standing.reported.keys() - now.keys()):
-                yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
-            for seq in sorted(now.keys() - standing.reported.keys()):
+            present = {seq: self._present(seq) for seq in standing.reported}
+            for seq in sorted(standing.reported):
+                if present[seq] not in now:
+                    yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
+            for seq in sorted(now.keys() - set(present.values())):
                 yield NaiveUpdate(boundary.last_seq, number, seq, ENTER, now[seq])
             standing.reported = now
             standing.changed = False
+        self._successor = {}
+
+    def _present(self, seq: int) -> int:
+        """The version of an object that stands now, of the one that stood at the last boundary; in a stream of
+        messages, and of an object that was deleted since, that one itself."""
+        while seq in self._successor:
+            seq = self._successor[seq]
+        return seq
 
     def _sweep(self, floor: int) -> None:
         """Drop expired messages now and then; a dead one that is kept longer is harmless, every result filters."""

@@ -38,6 +38,7 @@ class BatchDelta(NamedTuple):
     offers : NamedTuple          hits, pair by pair: `slot` int32[n], `seq` int64[n], and columns of the kind
     leaving : int32[m]           slots of subscriptions that end in it
     lost_slots, lost_seqs        int32[l], int64[l]: candidates of earlier batches that were ended
+    ended : int64[e]             what ends in it, ascending, whoever has it; of a kind that does not look for candidates
     """
 
     boundary: Boundary
@@ -45,6 +46,7 @@ class BatchDelta(NamedTuple):
     leaving: Int32 = _NO_SLOTS
     lost_slots: Int32 = _NO_SLOTS
     lost_seqs: Int64 = _NO_SEQS
+    ended: Int64 = _NO_SEQS
 
     def of(self, chosen: np.ndarray) -> "BatchDelta":
         """The changes to the slots that `chosen` (bool by slot) selects. O(n)."""
@@ -55,6 +57,7 @@ class BatchDelta(NamedTuple):
             self.leaving[chosen[self.leaving]],
             self.lost_slots[lost],
             self.lost_seqs[lost],
+            self.ended,
         )
 
 

@@ -49,6 +49,15 @@ def with_reserved(
     return new_offsets, beside(terms, term), beside(weights, RESERVED_IDF), counts
 
 
+def is_visible(offsets: Int64, weights: Float32) -> np.ndarray:
+    """bool[n]: whether the last term of a row is the reserved one. O(n)."""
+    ends = offsets[1:]
+    some = ends > offsets[:-1]
+    found = np.zeros(ends.shape[0], np.bool_)
+    found[some] = is_reserved(weights[ends[some] - 1])
+    return found
+
+
 def without_reserved(messages: MessageBatch) -> MessageBatch:
     """The messages with their words alone, for scores that go by how many there are. O(n + terms), or no copy."""
     reserved = is_reserved(messages.weights)

@@ -216,6 +216,10 @@ class MessageDecoder:
         return row if isinstance(row, str) else RawMessage._make(self._pick(row))
 
 
+#: The point of a deletion that has none, where no world is known.
+NOWHERE = (math.nan, math.nan)
+
+
 def message_row(
     raw: RawMessage, space: Space | None = None, read_time: Callable[[Any], int | None] = event_time_us
 ) -> ParsedMessage | str:
@@ -237,8 +241,9 @@ def message_row(
 
     Notes
     -----
-    A message may lack text. A delete (`op` 1) has no terms, but needs a point like every message. A range message may
-    lack its point: it gets the middle of its rectangle. Without an id the hash of the content is the id. About 8 us.
+    A message may lack text. A delete (`op` 1) has no terms; one that names its object may lack a point, and gets the
+    middle of the world, `NOWHERE` without one. A range message may lack its point: it gets the middle of its rectangle.
+    Without an id the hash of the content is the id. About 8 us.
     """
     known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
     op = _OPS.get(raw.op) if known else None
@@ -258,6 +263,9 @@ def message_row(
     west, south, east, north = box
     if west is not None and raw.lon is None and raw.lat is None:
         lon, lat = (west + east) / 2, (south + north) / 2  # type: ignore[operator]
+    elif op == DELETE and raw.object_id is not None and raw.lon is None and raw.lat is None:
+        lon, lat = NOWHERE if space is None else ((space.west + space.east) / 2, (space.south + space.north) / 2)
+        space = None
     else:
         lon = coordinate(raw.lon, 180.0)
         if isinstance(lon, str):

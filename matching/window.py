@@ -3,7 +3,8 @@
 A window is `count:N` (the last N messages) or `time:DURATION` (by stream time, the running maximum of event time
 by seq). Both come down to one rule: a message is alive at a boundary while its `life` is greater than the
 boundary's `floor`. For a count window life is the seq and floor = last seq - N; for a time window life is the
-event time and floor = stream time - S, both in microseconds. The floor never falls.
+event time and floor = stream time - S, both in microseconds. The floor never falls. In a stream of objects a window
+may be `living`: nothing expires, and a version is alive until it is replaced or deleted.
 
 A message of a time window may come late, so a higher seq does not mean a longer life: compare lives, not seqs.
 """
@@ -47,20 +48,22 @@ class Boundary(NamedTuple):
 
 
 class Window(NamedTuple):
-    """`kind` is "count" (length in messages) or "time" (length in microseconds)."""
+    """`kind` is "count" (length in messages), "time" (length in microseconds) or "living" (length 0)."""
 
     kind: str
     length: int
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """Read `count:N` or `time:DURATION` (`duration_s`; fractions allowed).
+        """Read `count:N`, `time:DURATION` (`duration_s`; fractions allowed) or `living`.
 
         Raises
         ------
         ConfigError
             For any other text, a length that is not positive, or one beyond 2**53.
         """
+        if text == LIVING.kind:
+            return LIVING
         kind, _, amount = text.partition(":")
         try:
             length = int(amount) if kind == "count" else duration_s(amount)
@@ -73,16 +76,24 @@ class Window(NamedTuple):
         return cls(kind, int(length) if kind == "count" else max(1, round(length * 1_000_000)))
 
     def __str__(self) -> str:
+        if self == LIVING:
+            return self.kind
         return f"count:{self.length}" if self.kind == "count" else f"time:{self.length / 1_000_000:g}"
 
     def lives(self, seq: Int64, event_time_us: Int64) -> Int64:
         """The `life` column of messages: their seq, or their event time. O(n), no copy."""
-        return seq if self.kind == "count" else event_time_us
+        return event_time_us if self.kind == "time" else seq
 
     def floor(self, last_seq: int, stream_time_us: int) -> int:
-        """The floor at a boundary; `stream_time_us` is the running maximum of event time (ignored for count)."""
+        """The floor at a boundary; `stream_time_us` is the running maximum of event time (for time windows alone)."""
+        if self == LIVING:
+            return NO_FLOOR
         newest = last_seq if self.kind == "count" else stream_time_us
         return max(NO_FLOOR, newest - self.length)
+
+
+#: Of a stream of objects: every living version, however old.
+LIVING = Window("living", 0)
 
 
 def stream_time(event_time_us: Int64, before_us: int = NO_FLOOR) -> int:

@@ -225,7 +225,7 @@ def _transform(
     schema = options.attributes()
     with run.stage("clean"):
         cleaned = clean_rows(session, plan_tasks(sources, cores), options)
-        rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"), options.columns()["id"])
+        rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"), options.columns()["id"], options.objects)
         kept = len(rows.kept)
         run.rows = read = kept + rows.duplicates + len(rows.rejected)
         if not kept:
@@ -273,6 +273,7 @@ def _transform(
         "word_order": True,
         "stop_terms": vocabulary.pop("stop_terms"),
         "extent": facts["extent"],
+        **({"objects": True} if options.objects else {}),
         **({"attributes": attributes} if attributes else {}),
         "options": options.recorded(),
         "versions": _versions(),

@@ -65,6 +65,11 @@ class EtlOptions:
         "form of numbers that are text: plain (1200.5), point (1,200.50) or comma (1.200,50), these two also with a "
         "unit before or behind, such as 284 EUR",
     ] = "plain"
+    objects: Annotated[
+        bool,
+        "make a stream of objects: every message is a version of its object_id (its id if it has none), in the order "
+        "of time, then of the input, and no version is a duplicate; an id given beside object_id is of one version",
+    ] = False
     strict_attributes: Annotated[
         bool, "reject messages with a value that does not fit its attribute; by default the value is missing"
     ] = False
@@ -127,6 +132,7 @@ class EtlOptions:
             "world": self.world,
             "rows_per_file": self.rows_per_file,
             **({"attribute": list(self.attribute)} if self.attribute else {}),
+            **({"objects": True} if self.objects else {}),
             **({"strict_attributes": True} if self.strict_attributes else {}),
             **({"numbers": self.numbers} if self.numbers != "plain" else {}),
         }

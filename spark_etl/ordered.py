@@ -102,12 +102,15 @@ class Ordered(NamedTuple):
         return next(self.kept.batches(row, row + 1, ["event_time_us"])).column(0)[0].as_py()
 
 
-def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
+def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = False) -> Ordered:
     """Find the first message of each id and its repeats, and write all rows to `folder`, sorted.
 
     Of the messages of an id the first in the order of the input is kept. A later one is a duplicate if its content is
     the same, else it is rejected as `duplicate_id`. Kept rows are in the order of the stream: by event time, nulls
     first, then by the bytes of the id.
+
+    Of a stream of objects only an id that a row has beside its object's is of one row: any other row is a version. Its
+    kept rows are by event time, then in the order of the input.
 
     Parameters
     ----------
@@ -116,9 +119,15 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
     folder : str
     id_column : str
         What the column of ids is called in the input.
+    objects : bool
+        The stream is one of objects.
     """
     # rejected rows have no id, and would be one large group
-    group = "message_id", F.when(F.col("reason").isNotNull(), F.col("row_id"))
+    alone = F.col("reason").isNotNull()
+    if objects:
+        made = F.col("message_id") == F.lower(F.hex("content"))
+        alone = alone | (F.col("message_id") == F.col("row.object_id")) | made
+    group = "message_id", F.when(alone, F.col("row_id"))
     by_id = Window.partitionBy(*group).orderBy("row_id")
     is_first, same = F.row_number().over(by_id) == 1, F.col("content") == F.first("content").over(by_id)
     verdict = F.when(F.col("reason").isNotNull(), REJECTED).when(is_first, KEPT).when(same, DUPLICATE)
@@ -130,7 +139,8 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str) -> Ordered:
     clash = F.when(clashes, F.substring(described, 1, MAX_ORIGINAL_CHARACTERS)).alias("clash")
     at_fault = F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value")))
     fault = F.when(clashes, at_fault).alias("fault")
-    ordered = judged.orderBy("verdict", time.asc_nulls_first(), name, "row_id").select("verdict", clash, fault, "row")
+    order = [time.asc_nulls_first(), *([] if objects else [name]), "row_id"]
+    ordered = judged.orderBy("verdict", *order).select("verdict", clash, fault, "row")
 
     def write(batches: Batches) -> Iterator[dict[str, Any]]:
         path = str(Path(folder) / f"part-{TaskContext.get().partitionId():05d}")  # type: ignore[union-attr]

@@ -176,6 +176,8 @@ def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[
         np.concatenate([batch.column(name).drop_null().to_numpy() for name in names])
         for names in (("lon", "west"), ("lat", "south"), ("lon", "east"), ("lat", "north"))
     ]
+    sides = [side[~np.isnan(side)] for side in sides]  # deletions may be nowhere
+    corners = zip((np.min, np.min, np.max, np.max), sides, strict=True)
     return {
         "null_times": batch.num_rows - times.shape[0],
         "bad_times": int(batch.column("bad_time").to_numpy(zero_copy_only=False).sum()),
@@ -183,14 +185,17 @@ def count_facts(batch: pa.RecordBatch, vector: pa.RecordBatch, likely_us: tuple[
         "deletes": int((batch.column("op").to_numpy() == DELETE).sum()),
         "range_messages": ranges,
         "messages_without_terms": int((np.diff(vector.column("terms").offsets.to_numpy()) == 0).sum()),
-        "extent": [float(sides[0].min()), float(sides[1].min()), float(sides[2].max()), float(sides[3].max())],
+        "extent": [float(pick(side)) for pick, side in corners] if sides[0].shape[0] else None,
     }
 
 
 def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the facts of one or more files of messages."""
-    wests, souths, easts, norths = zip(*(one["extent"] for one in facts), strict=True)
     counts = {name: sum(one[name] for one in facts) for name in facts[0] if name != "extent"}
+    extents = [one["extent"] for one in facts if one["extent"] is not None]
+    if not extents:
+        return counts | {"extent": None}
+    wests, souths, easts, norths = zip(*extents, strict=True)
     return counts | {"extent": [min(wests), min(souths), max(easts), max(norths)]}
 
 
@@ -242,6 +247,7 @@ def vectorise(
         "counts": pa.ListArray.from_arrays(cuts, pa.array(repeats)),
         "weights": pa.ListArray.from_arrays(cuts, pa.array(weights)),
         "word_order": in_order,
+        **{name: pa.array(np.nan_to_num(batch.column(name).to_numpy())) for name in ("lon", "lat")},
     }
     arrays = [columns[name] if name in columns else batch.column(name) for name in MESSAGE_SCHEMA.names]
     arrays += [batch.column(f"attribute_{number}") for number in range(len(schema))]

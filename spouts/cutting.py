@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bolts.payloads import StreamBatch, emit_batch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int32, Int64, MessageBatch, Names, join_messages
+from matching.reserved import is_visible
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, in_ranges, without_terms
@@ -32,6 +33,7 @@ class Rows(NamedTuple):
     outside : bool[n]           outside the world box; None if no message is
     ahead : bool[n]             dated too far ahead and quarantined; None if no message is
     objects : Objects           None if each message of the stream is its own object and none is a deletion
+    object_names : Names        of a stream of objects, once the spout's table has them: the object of each message
     """
 
     messages: MessageBatch
@@ -40,6 +42,7 @@ class Rows(NamedTuple):
     outside: NDArray[np.bool_] | None = None
     objects: Objects | None = None
     ahead: NDArray[np.bool_] | None = None
+    object_names: Names | None = None
 
 
 class MessageSource(Protocol):
@@ -129,6 +132,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
         None if rows.outside is None else rows.outside[first:last],
         objects=None if rows.objects is None else Objects(*(column[first:last] for column in rows.objects)),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
+        object_names=None if rows.object_names is None else cut_names(rows.object_names, first, last),
     )
 
 
@@ -137,6 +141,7 @@ def _is_packed(rows: Rows) -> bool:
     messages, names = rows.messages, rows.names
     ends = [(messages.term_offsets, messages.terms), (names.offsets, names.data)]
     ends += [(messages.order_offsets, messages.order)] if messages.order_offsets.shape[0] else []
+    ends += [] if rows.object_names is None else [(rows.object_names.offsets, rows.object_names.data)]
     return all(not offsets[0] and offsets[-1] == data.shape[0] for offsets, data in ends)
 
 
@@ -194,7 +199,7 @@ class Cutter:
         wanted = min(self._wanted(), self._waiting_rows)
         if not wanted:
             return None
-        messages, names = [], []
+        messages, names, objects = [], [], []
         self._waiting_rows -= wanted
         while wanted:
             first = self._position
@@ -204,6 +209,8 @@ class Cutter:
                 rows = cut_rows(rows, first, last)
             messages.append(rows.messages)
             names.append(rows.names)
+            if rows.object_names is not None:
+                objects.append(rows.object_names)
             if rows.event_time_us is not None:
                 self._stream_time_us = stream_time(rows.event_time_us, self._stream_time_us)
             if rows.outside is not None:
@@ -215,7 +222,8 @@ class Cutter:
             if last == len(self._waiting[0].messages):
                 self._waiting.popleft()
                 self._position = 0
-        return self._number(join_messages(messages), join_names(names))
+        batch = self._number(join_messages(messages), join_names(names))
+        return batch._replace(objects=join_names(objects)) if objects else batch
 
     def state(self) -> dict[str, np.ndarray]:
         """Where the next batch starts; rows fed and not yet cut must be fed again after `restore`."""
@@ -312,6 +320,9 @@ class MessageSpout(Spout):
         ended = self._versions.pop_ended(boundary)
         messages = without_terms(batch.messages, self.quarantine.messages)
         payload = batch._replace(messages=messages, ended=ended, published_s=self._context.now())
+        if self.objects:
+            unseen = messages.seq[~is_visible(messages.term_offsets, messages.weights)]
+            payload = payload._replace(dead=np.concatenate([ended.seq, unseen]))
         self._context.count("messages", len(batch.messages))
         return emit_batch(self._context, payload)
 
@@ -413,10 +424,13 @@ class MessageSpout(Spout):
             rows, old = cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)), 0
         if rows.objects is not None:
             excluded = in_ranges(rows.messages.seq, self.quarantine.messages) if self.objects else None
-            for mask in (rows.ahead, rows.outside):
-                if excluded is not None and mask is not None:
-                    excluded |= mask
-            rows = rows._replace(messages=self._versions.feed(rows.messages, rows.objects, excluded), objects=None)
+            if excluded is not None:
+                excluded |= False if rows.ahead is None else rows.ahead
+                # a deletion may be anywhere
+                excluded |= False if rows.outside is None else rows.outside & ~rows.objects.deleted
+            names = Names.of(rows.objects.names) if self.objects else None
+            messages = self._versions.feed(rows.messages, rows.objects, excluded)
+            rows = rows._replace(messages=messages, objects=None, object_names=names)
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 

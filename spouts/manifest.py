@@ -67,6 +67,11 @@ def world_of(
     return Space.parse(world, tuple(extent) if extent else None, projection, distance)
 
 
+def is_of_objects(directory: str | os.PathLike[str], asked: bool = False) -> bool:
+    """Whether the stream of a run is one of objects: its settings (`asked`) or the folder of its messages say so."""
+    return asked or bool((read_manifest(directory) or {}).get("objects"))
+
+
 def is_live(directory: str | os.PathLike[str]) -> bool:
     """Whether a live stream wrote the directory: ids may occur twice, times may be null, and the column `ahead` marks
     messages dated too far ahead."""

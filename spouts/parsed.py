@@ -23,15 +23,21 @@ from spouts.versions import Objects
 
 
 def parse_message(
-    row: Any, space: Space | None = None, schema: AttributeSchema = NO_ATTRIBUTES, strict: bool = False
+    row: Any,
+    space: Space | None = None,
+    schema: AttributeSchema = NO_ATTRIBUTES,
+    strict: bool = False,
+    objects: bool = False,
 ) -> ParsedMessage | str:
     """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code.
 
     An attribute's value that does not fit is missing and among the message's `misfits`; if `strict`, it is the reason
-    `bad_attribute`.
+    `bad_attribute`. Of a stream of objects `"deleted": true` is an `op`.
     """
     if not isinstance(row, Mapping):
         return "wrong_type"
+    if objects and row.get("deleted") is True:
+        row = {**row, "op": DELETE}
     parsed = message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed

@@ -67,6 +67,11 @@ class ObjectTable(ABC):
         """What a checkpoint saves, as of the boundary before `next_seq`, beside `first_kept`."""
         return {}
 
+    @property
+    def living(self) -> set[int]:
+        """Seqs of the versions that live whatever the window is, as of the last row fed. O(living)."""
+        return set()
+
     @abstractmethod
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Load what `pieces` saved, if anything."""
@@ -203,6 +208,10 @@ class LivingObjects(ObjectTable):
     def __len__(self) -> int:
         """Living objects, as of the last row fed."""
         return len(self._current)
+
+    @property
+    def living(self) -> set[int]:
+        return set(self._current.values())
 
     @property
     def size_bytes(self) -> int:

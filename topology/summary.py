@@ -10,7 +10,7 @@ from bolts.names import Digest
 from matching.half_life import EPOCH_US
 from matching.window import Window
 from spouts.cuts import Cuts
-from spouts.manifest import world_of
+from spouts.manifest import is_of_objects, world_of
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
 
@@ -80,6 +80,7 @@ def began_with(config: RunConfig) -> dict[str, Any]:
         "messages": str(config.messages.resolve()),
         "subscriptions": [str(path.resolve()) for path in config.subscriptions],
         "window": config.window,
+        **({"objects": True} if is_of_objects(config.messages, config.objects) else {}),
         "world": config.world,
         "projection": config.projection,
         "distance": config.distance,

@@ -46,7 +46,7 @@ from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_wor
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
-from spouts.manifest import read_manifest, world_of
+from spouts.manifest import is_of_objects, read_manifest, world_of
 from spouts.parquet import ParquetSpout, read_points, read_span
 from spouts.placing import PlacingSpout, read_first
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine
@@ -137,7 +137,7 @@ def wire(
     builder.bolt("distribution", DistributionBolt(router, kinds, window_parts, objects), tasks=distribution_bolts)
     query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads, objects)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts, objects, fading)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
@@ -391,11 +391,6 @@ def subscription_refusal(
     return check
 
 
-def of_objects(config: RunConfig) -> bool:
-    """Whether the stream of a run is one of objects: its settings or the folder of its messages say so."""
-    return config.objects or bool((read_manifest(config.messages) or {}).get("objects"))
-
-
 def check_objects(config: RunConfig, kinds: Kinds, used_kinds: Collection[str]) -> None:
     """Refuse a stream of objects where its kinds or signatures do not serve one. Raises ConfigError."""
     refused = kinds_without_objects(kinds, config.engine)
@@ -440,7 +435,7 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     check_boundaries(config, cuts)
     vocabulary: Vocabulary = load_vocabulary(config.messages)
     used_kinds = scan_subscriptions(config, vocabulary, space, kinds)
-    objects = of_objects(config)
+    objects = is_of_objects(config.messages, config.objects)
     if objects:
         check_objects(config, kinds, used_kinds)
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
@@ -515,7 +510,9 @@ def _wired(
     cumulative = tuple(kind.code for kind in kinds if kind.cumulative)
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
-    delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener)
+    delivery = DeliveryBolt(
+        out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener, objects=objects
+    )
     return wire(
         messages,
         subscriptions,

@@ -88,6 +88,8 @@ class Admission:
         Each accepted change is applied to it.
     strict : bool
         Refuse messages with a value that does not fit its attribute; by default such a value is missing.
+    objects : bool
+        The stream is one of objects: `"deleted": true` of a message ends its object.
 
     Attributes
     ----------
@@ -116,7 +118,9 @@ class Admission:
         now: Callable[[], float] = time.time,
         active: Active | None = None,
         strict: bool = False,
+        objects: bool = False,
     ):
+        self.objects = objects
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
         self.recent = RecentFields()
@@ -139,7 +143,7 @@ class Admission:
 
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
-        parsed = parse_message(row, self.space, self.vocabulary.attributes, self._strict)
+        parsed = parse_message(row, self.space, self.vocabulary.attributes, self._strict, self.objects)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
             return parsed

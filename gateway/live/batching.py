@@ -179,7 +179,7 @@ class Batching:
     ):
         self.batches = 0
         self.mapping = mapping or ColumnMapping()
-        self.reader = LineReader(self.mapping, NO_ATTRIBUTES, admission.space)
+        self.reader = LineReader(self.mapping, NO_ATTRIBUTES, admission.space, admission.objects)
         self.open = OpenBatch(admission.vocabulary.attributes)
         self._unseen = 0  # lines until the next one whose fields are looked at
         self._schema = NO_ATTRIBUTES
@@ -226,7 +226,7 @@ class Batching:
         schema = self._admission.vocabulary.attributes
         if schema is not self._schema:
             self._schema = schema
-            self.reader = LineReader(self.mapping, schema, self._admission.space)
+            self.reader = LineReader(self.mapping, schema, self._admission.space, self._admission.objects)
             self.mapping.declare(schema)
             self.open.messages.declare(schema)
 

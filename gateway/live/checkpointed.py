@@ -133,7 +133,8 @@ def settings_of_stream(folder: Path, copy: Path) -> tuple[dict[str, Any], str]:
             copy.mkdir(parents=True)
             folder, text = copy, copy_checkpointed(folder, report, copy).text
     own = {"messages": folder, "subscriptions": (str(folder),), "batch": f"log:{folder}"}
-    return {**{name: report["live"][name] for name in ANSWER_SETTINGS}, **own}, text
+    live = {"objects": False} | report["live"]  # earlier releases had messages alone
+    return {**{name: live[name] for name in ANSWER_SETTINGS}, **own}, text
 
 
 def _copy_updates(folder: Path, run: str, out: Path) -> Checkpointed:

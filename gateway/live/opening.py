@@ -97,6 +97,7 @@ def open_stream(
         max_ahead_s=config.max_ahead,
         active=active,
         strict=strict,
+        objects=config.objects,
     )
     here = config.executor == "local"
     wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window, hands_over=here)
@@ -109,6 +110,7 @@ def open_stream(
 
 def stream_config(folder: Path, live: Mapping[str, Any], out: Path) -> LiveConfig:
     """The settings of a stream that is read, as `run.json` has them in `live`."""
+    live = {"objects": False} | dict(live)  # earlier releases had messages alone
     options = {name: live[name] for name in ANSWER_SETTINGS}
     options |= {"most_terms": live.get("most_terms", 0), "executor": "local"}
     return live_config(options, start_of(folder, live), out)

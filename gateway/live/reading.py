@@ -121,6 +121,8 @@ class LineReader:
     mapping : ColumnMapping
     schema : AttributeSchema
     space : Space
+    objects : bool
+        The stream is one of objects, whose lines may say `deleted`.
 
     Attributes
     ----------
@@ -128,7 +130,8 @@ class LineReader:
         Lines that were read here, and lines that were left to others.
     """
 
-    def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space):
+    def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space, objects: bool = False):
+        self._rare = _RARE | _CHANGES | ({"deleted"} if objects else set())
         self.sure = self.unsure = 0
         self._mapping = mapping
         self._attributes = schema.attributes
@@ -194,7 +197,7 @@ class LineReader:
     def _learnt(self, names: frozenset[str], nested: bool) -> _Shape | None:
         columns = self._mapping.columns_of_names(names)
         plain = all(name.isprintable() and not set(name) & {'"', "\\", "."} for name in names)
-        if isinstance(columns, RefusedLine) or not plain or len(names) > _COLUMNS or names & (_RARE | _CHANGES):
+        if isinstance(columns, RefusedLine) or not plain or len(names) > _COLUMNS or names & self._rare:
             return None
         if nested and not columns.keys() >= set(ROLES):
             return None  # a column that the row itself has not is sought within its objects

@@ -28,12 +28,13 @@ _PREFIX = struct.Struct("<8sIIQQ")
 
 
 class MessageText(NamedTuple):
-    """Id, text and place of a message."""
+    """Id, text and place of a message, and in a stream of objects the id of its object."""
 
     message_id: str
     text: str
     lon: float
     lat: float
+    object_id: str = ""
 
 
 def size_of(text: MessageText) -> int:

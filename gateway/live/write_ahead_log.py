@@ -51,7 +51,7 @@ from topology.folder import KEYS, RunFolder, checksum
 from topology.settings import LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
-ANSWER_SETTINGS = ("window", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
+ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Bytes of the last texts that are kept in memory; older ones are read from the log.
 RECENT_BYTES = 32 * 2**20
 _REFUSED_NOW = "a change that was accepted is refused now"
@@ -150,6 +150,7 @@ class WriteAheadLog:
         if begun:
             before = report.get("live") or {}
             before.setdefault("most_terms", 0)  # earlier releases admitted none
+            before.setdefault("objects", False)
             changed = [name for name in self.settings if before.get(name) != self.settings[name]]
             if changed:
                 raise ConfigError(
@@ -359,8 +360,11 @@ class WriteAheadLog:
             here = (wanted >= first) & (wanted < first + len(block))
             rows = wanted[here] - first
             ids, texts = (_some(column, rows) for column in (block.ids, block.texts))
-            places = block.lon[rows].tolist(), block.lat[rows].tolist()
-            found.update(zip(wanted[here].tolist(), map(MessageText, ids, texts, *places), strict=True))
+            columns = [ids, texts, block.lon[rows].tolist(), block.lat[rows].tolist()]
+            if self.settings["objects"]:
+                of = [""] * len(rows) if block.objects is None else _some(block.objects, rows)
+                columns.append([one or name for one, name in zip(of, ids, strict=True)])
+            found.update(zip(wanted[here].tolist(), map(MessageText, *columns), strict=True))
             wanted = wanted[~here]
         return found
 

@@ -26,7 +26,7 @@ from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
 from spouts.parquet import read_columns, read_messages
-from spouts.quarantine import without_terms
+from spouts.quarantine import in_ranges, without_terms
 from spouts.subscriptions import SubscriptionChanges
 from topology.folder import REPORT
 
@@ -132,21 +132,22 @@ def choose(changes: SubscriptionChanges, sample: int | None, seed: int) -> Sampl
 def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, plain: bool = False) -> Truth:
     """Feed the whole stream and the changes of the sample to the bulk oracle, or to the plain one.
 
-    O(eligible pairs of the sample).
+    A stream of objects goes to the plain one. O(eligible pairs of the sample).
     """
     table = run.changes.table.take(chosen.numbers)
     kinds = [run.changes.kinds[code] for code in np.unique(table.kind).tolist()]
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: has no 'fading', but the run had subscriptions that need it")
     needed = {*run.columns, *(column for kind in kinds for column in kind.columns)}
-    extras = MessageExtras(run.etl, kinds)
+    extras = MessageExtras(run.etl, kinds, _set_aside(run) if run.objects else None)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms <= run.vocabulary.reserved]
     relevant[known] = True
     kept = run.message_count()
     end, max_distance = run.changes.end[chosen.numbers], run.space.max_distance
+    plain = plain or run.objects
     if plain:
-        oracle = PlainRun(table, end, run.window, max_distance, run.decay, extras.of)
+        oracle = PlainRun(table, end, run.window, max_distance, run.decay, extras.of, run.objects)
     else:
         oracle = BulkRun(table, end, max_distance, run.decay, _alive_to(extras, kept))
     parts: list[UpdateBatch] = [empty(UpdateBatch)]
@@ -216,15 +217,20 @@ def relevant_rows(messages: MessageBatch, relevant: NDArray[np.bool_]) -> Int64:
 
 
 class MessageExtras:
-    """Input of the oracle besides the batch: objects and operations, read from the files."""
+    """Input of the oracle besides the batch: objects and operations, read from the files.
 
-    def __init__(self, etl: Path, kinds: Sequence[Kind]):
+    aside : bool[messages], optional    of a stream of objects: which messages are set aside, and delete nothing
+    """
+
+    def __init__(self, etl: Path, kinds: Sequence[Kind], aside: NDArray[np.bool_] | None = None):
         self.object_id: list[str] | None = None
         self.op: list[int] | None = None
-        if any(kind.needs_ended for kind in kinds):
+        if aside is not None or any(kind.needs_ended for kind in kinds):
             objects, deletes = _read_objects(etl)
-            if any(deletes) or len(set(objects)) < len(objects):
+            if aside is not None or any(deletes) or len(set(objects)) < len(objects):
                 self.object_id, self.op = objects, deletes
+        if aside is not None and self.op is not None:
+            self.op = np.where(aside, 0, self.op).tolist()
 
     @property
     def all_rows(self) -> bool:
@@ -254,6 +260,22 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
     """Scores as integers that are equal when the scores are; every NaN is one, both zeros are one."""
     clean = np.where(np.isnan(score), np.nan, score + 0.0)
     return np.ascontiguousarray(clean).view(np.int64)
+
+
+def _set_aside(run: RunReader) -> NDArray[np.bool_]:
+    """bool[messages]: which were dated too far ahead, or are quarantined."""
+    timed = run.window.kind == "time" or "event_time_us" in run.columns or run.boundaries.get("time_us")
+    parts = [np.zeros(0, np.bool_)]
+    for batch in read_columns(run.etl, ["message_id"], ["event_time", AHEAD]):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        aside = np.zeros(batch.num_rows, np.bool_)
+        if AHEAD in columns:
+            aside |= columns[AHEAD].fill_null(False).to_numpy(zero_copy_only=False)
+        if timed and run.latest_us is not None and "event_time" in columns:
+            aside |= columns["event_time"].cast(pa.int64()).fill_null(NO_FLOOR).to_numpy() > run.latest_us
+        parts.append(aside)
+    aside = np.concatenate(parts)
+    return aside | in_ranges(np.arange(aside.shape[0]), run.quarantine.messages)
 
 
 def _read_objects(etl: Path) -> tuple[list[str], list[int]]:

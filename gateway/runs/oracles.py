@@ -39,11 +39,11 @@ class PlainRun:
 
     def __init__(
         self, table: SubscriptionTable, end: Int64, window: Window, max_distance: float, decay: DecayModel | None,
-        extras_of: Callable[[MessageBatch], Extras],
+        extras_of: Callable[[MessageBatch], Extras], objects: bool = False,
     ):  # fmt: skip
         self._table, self._end, self._extras_of = table, end, extras_of
         self._order = np.argsort(end, kind="stable")
-        self._oracle = Oracle(window, max_distance, decay)
+        self._oracle = Oracle(window, max_distance, decay, objects=objects)
         self._added = self._removed = self._updates = 0
 
     def advance(self, boundary: Boundary, messages: MessageBatch, on_progress: PublishedUpdates) -> UpdateBatch:

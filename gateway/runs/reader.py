@@ -84,6 +84,7 @@ class _Facts(msgspec.Struct):
     kind_columns: list[str] = []
     fading: _Fading | None = None
     quarantined: dict[str, list[tuple[_Count, _Count]]] = {}
+    objects: bool = False
 
 
 class Subscriber(NamedTuple):
@@ -141,6 +142,8 @@ class RunReader:
         Of messages, that the kinds of the run need.
     boundaries : dict
         How the stream was cut (`spouts.cuts.Cuts.as_json`).
+    objects : bool
+        The stream is one of objects.
     has_results : bool
         Whether it has ended, or drained on an interrupt.
     place : Path
@@ -186,7 +189,7 @@ class RunReader:
         self.files = [place(path) for path in facts.subscriptions]
         self.fading, self.boundaries = facts.fading, facts.boundaries
         self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.kind_columns)
-        self.quarantine = Quarantine.of(facts.quarantined)
+        self.quarantine, self.objects = Quarantine.of(facts.quarantined), facts.objects
         self._message_rows = MessageRows(self.etl)
 
     def _find_stream(self) -> None:

@@ -20,6 +20,8 @@ import pyarrow.compute
 from rich.text import Text
 
 from gateway.runs.oracle_replay import (
+    AS_OF,
+    ID_ROW,
     Progress,
     Sample,
     Truth,
@@ -218,8 +220,16 @@ def _compare_updates(run: RunReader, chosen: Sample, truth: Truth, report: Verif
 def _compare_replay(run: RunReader, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:
     """Apply the delivered updates in order; the outcome must be the results. Returns faults in words."""
     registered_at = run.changes.table.at[chosen.numbers]
+    faults, kinds = [], run.changes.table.kind[chosen.numbers]
+    if run.objects:  # of kinds without results the updates of an id are in the order of the messages that cause them
+        standing = np.isin(np.arange(len(chosen.ids)), chosen.id_row[run.changes.kinds.traits.standing[kinds]])
+        at_once, delivered = (delivered[standing[delivered[:, ID_ROW]] == which] for which in (False, True))
+        order = np.argsort(at_once[:, ID_ROW], kind="stable")
+        steps = np.diff(at_once[order][:, [ID_ROW, AS_OF]], axis=0)
+        if back := int(np.count_nonzero((steps[:, 0] == 0) & (steps[:, 1] < 0))):
+            faults.append(f"{back:,} updates go back to a message before that of the update before them")
     followed = follow(delivered, boundary_ends(run, truth.messages), chosen.id_row, registered_at)
-    faults = [
+    faults += [
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
     ]

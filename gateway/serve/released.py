@@ -146,7 +146,9 @@ def in_order(found: Sequence[UpdateColumns]) -> Released:
     firsts = np.cumsum([0, *(len(one.names) for one in found)])
     who = np.concatenate([rank[first + one.who] for first, one in zip(firsts, found, strict=False)])
     order, seq, as_of, score, boundary = map(np.concatenate, zip(*(one[2:] for one in found), strict=True))
-    rows = np.lexsort((seq, order, who, boundary))
+    # of objects those are in the order of the messages that cause them, wherever one follows from a message
+    cause = np.where(order == RANKS["match"], boundary, as_of)
+    rows = np.lexsort((seq, order, cause, who, boundary))
     columns = (column[rows] for column in (who, order, seq, as_of, score, boundary))
     place = np.arange(rows.shape[0]) - np.searchsorted(boundary[rows], boundary[rows])
     return Released._make((ids.dictionary.take(by_name), *columns, place))
@@ -254,7 +256,8 @@ class UpdateRows:
         ids = [f"{boundary}-{place}" for boundary, place in places]
         names = released.names.take(pa.array(released.who[rows])).to_pylist()
         changes = [_NAMES[rank] for rank in released.order[rows].tolist()]
-        message_ids, text, lon, lat = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
+        columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
+        message_ids, text, lon, lat, _ = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
         data = self.events((JSON_BEGINS,), b"").each()
         return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data))
@@ -307,10 +310,10 @@ class UpdateRows:
         released, rows = self.released, self.rows
         used, who = _distinct(released.who[rows])
         names = released.names if len(used) == len(released.names) else released.names.take(pa.array(used))
-        message_ids, text, lon, lat = zip(*self._messages, strict=True)
+        message_ids, text, lon, lat, objects = zip(*self._messages, strict=True)
         items = [
             *names.to_pylist(),
-            *map(_Head, message_ids, self._seqs.tolist()),
+            *map(_Head, message_ids, self._seqs.tolist(), objects),
             *map(_Tail, text, lon, lat),
             *released.place[rows].tolist(),
             *released.as_of[rows].tolist(),
@@ -359,9 +362,10 @@ class _Pieces(NamedTuple):
         return EventBytes(data.to_pybytes(), np.frombuffer(ends, np.int64)[:: len(columns)].copy())
 
 
-class _Head(msgspec.Struct, gc=False):
+class _Head(msgspec.Struct, gc=False, omit_defaults=True):
     message_id: str
     seq: int
+    object_id: str = ""
 
 
 class _Tail(msgspec.Struct, gc=False):

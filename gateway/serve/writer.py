@@ -463,6 +463,8 @@ class LogWriter:
             what = "subscriptions are changed by /v1/subscriptions"
             return refused("not_a_message", what, Fault(next(iter(row)), next(iter(row.values()))))
         name = identifier(row.get("id")) or None
+        if self._admission.objects and identifier(row.get("object_id")) in ("", name):
+            name = None  # the id is that of the object, and this a version of it
         earlier = None if name is None else self._recent.get(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
@@ -481,7 +483,7 @@ class LogWriter:
         schema = self._admission.vocabulary.attributes
         first = self._wal.next_seq
         earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
-        now = parse_message(row, self._admission.space, schema)
+        now = parse_message(row, self._admission.space, schema, objects=self._admission.objects)
         if isinstance(now, ParsedMessage) and is_same(now, earlier, schema.begun):
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}

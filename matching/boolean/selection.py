@@ -31,7 +31,7 @@ from matching.model import (
     SubscriptionTable,
     take_ragged,
 )
-from matching.reserved import RESERVED_IDF, is_reserved
+from matching.reserved import RESERVED_IDF, is_visible
 from matching.space import Space
 from matching.storage.slots import as_input
 
@@ -64,7 +64,7 @@ class Selection:
 
     def of_subscriptions(self, table: SubscriptionTable) -> SubscriptionTable:
         """The table, whose rows without keywords have terms of an attribute where one selects. O(rows + words)."""
-        rows = np.flatnonzero(_last_is_reserved(table.term_offsets, table.weights))
+        rows = np.flatnonzero(is_visible(table.term_offsets, table.weights))
         if not rows.shape[0]:
             return table
         self.reserved = int(table.terms[table.term_offsets[rows[0] + 1] - 1])
@@ -106,7 +106,7 @@ class Selection:
         """The batch, whose visible messages have the terms of their attributes. O(messages * pairs + terms)."""
         if not self._groups or not batch.keys.shape[1]:
             return batch
-        visible = _last_is_reserved(batch.term_offsets, batch.weights)
+        visible = is_visible(batch.term_offsets, batch.weights)
         there = np.zeros((len(batch), len(self._groups)), np.bool_)
         terms = np.zeros(there.shape, TERM)
         for (attribute, shift), number in self._groups.items():
@@ -157,15 +157,6 @@ class Selection:
             return None
         numbers = [known.setdefault((first, second), len(known)) for first, second in pairs.tolist()]
         return np.array(numbers, np.int64)[which.reshape(-1)]
-
-
-def _last_is_reserved(offsets: Int64, weights: np.ndarray) -> np.ndarray:
-    """bool[n]: whether the last term of a row is the reserved one."""
-    ends = offsets[1:]
-    some = ends > offsets[:-1]
-    found = np.zeros(ends.shape[0], np.bool_)
-    found[some] = is_reserved(weights[ends[some] - 1])
-    return found
 
 
 def _terms(group: Any, value: Int64) -> Int32:

@@ -13,7 +13,7 @@ import numpy as np
 from matching.cumulative.results import BestResults, CumulativeRows
 from matching.filters import Filters
 from matching.index import SubscriptionIndex
-from matching.model import Int32, MessageBatch, SubscriptionTable
+from matching.model import Float64, Int32, MessageBatch, SubscriptionTable
 from matching.operator import Work
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
@@ -42,12 +42,19 @@ class CumulativeEngine(SubscriptionIndex):
         """Those of the subscriptions, as kernels take them."""
         return self.subscriptions.filters.view
 
-    def insert(self, table: SubscriptionTable, results: CumulativeRows | None = None) -> Int32:
-        """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on."""
+    def insert(
+        self, table: SubscriptionTable, results: CumulativeRows | None = None, thresholds: Float64 | None = None
+    ) -> Int32:
+        """As `SubscriptionIndex.insert`, with results if they have any. They see messages from their `at` on.
+
+        thresholds : float64[n], optional    those of results that may be short of k; else they follow from the results
+        """
         slots = self.subscriptions.insert(table)
         self.best.begin(slots, np.ascontiguousarray(table.at, np.int64), self.subscriptions.capacity)
         if results is not None:
             self.best.load(self.subscriptions.columns, slots, results)
+        if thresholds is not None:
+            self.subscriptions.columns.threshold[slots] = thresholds
         self._post(slots)
         return slots
 

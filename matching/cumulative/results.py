@@ -137,6 +137,24 @@ class BestResults:
         change[:left] = LEAVE
         return UpdateBatch(np.full(slot.shape[0], as_of, np.int64), c.number[slot], seq[order], change, key[order])
 
+    def logged(self) -> tuple[tuple[Int32, Int64, Float64], tuple[Int32, Int64, Float64]]:
+        """What entered results in this batch, and what was pushed out: slot, seq, key of each. O(changes)."""
+        v = self.view
+        logged = int(v.used[_LOGGED])
+        slot, seq, key = v.log_slot[:logged].copy(), v.log_seq[:logged].copy(), v.log_key[:logged].copy()
+        out = slot < 0
+        return (slot[~out], seq[~out], key[~out]), (~slot[out], seq[out], key[out])
+
+    def drop(self, slots: Int32, seqs: Int64) -> tuple[Int32, Int64, Float64]:
+        """Drop these entries (seqs ascending) from slots: slot, seq, key of each that was there. Thresholds stay.
+
+        O(entries).
+        """
+        most = int(self.view.count[slots].sum())
+        slot, seq, key = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most)
+        lost = _drop_all(self.view, slots, seqs, slot, seq, key)
+        return slot[:lost], seq[:lost], key[:lost]
+
     def _lasting(self, slot: Int32, seq: Int64) -> Int64:
         """Rows of the log without what both entered and was pushed out in this batch. O(log * log2(changes a slot))."""
         if self._nth.shape[0] < self._rows.shape[0]:
@@ -315,6 +333,30 @@ def offer(threshold, k, v, slot, seq, key):
     if count == k[slot]:
         threshold[slot] = v.key[start + count - 1]
     return A_RESULT
+
+
+@njit_no_refcount
+def _drop_all(v, slots, seqs, out_slot, out_seq, out_key):
+    """Drop entries with these seqs (ascending) from slots, and write them; returns how many."""
+    lost = 0
+    for slot in slots:
+        start, kept = v.start[slot], 0
+        for at in range(start, start + v.count[slot]):
+            low, high = 0, seqs.shape[0]
+            while low < high:
+                middle = (low + high) >> 1
+                if seqs[middle] < v.seq[at]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < seqs.shape[0] and seqs[low] == v.seq[at]:
+                out_slot[lost], out_seq[lost], out_key[lost] = slot, v.seq[at], v.key[at]
+                lost += 1
+            else:
+                v.seq[start + kept], v.key[start + kept] = v.seq[at], v.key[at]
+                kept += 1
+        v.count[slot] = kept
+    return lost
 
 
 @njit(cache=True, nogil=True)

@@ -8,10 +8,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from matching.cumulative.answers import LivingWindow
 from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.living import LivingOperator
 from matching.cumulative.operator import CumulativeOperator
+from matching.decay.engines.keyword_blocks import KeywordBlocks
 from matching.errors import ConfigError
 from matching.half_life import DecayParameters
+from matching.model import MessageBatch
 from matching.operator import Matched, OperatorContext, OperatorInput
 from matching.window import NO_FLOOR
 
@@ -39,8 +43,30 @@ class DecayOperator(CumulativeOperator):
                 f"subscription {batch_input.added.number[0]}: its score fades, and this run does not say how; "
                 "give the topology a half-life and a vocabulary"
             )
-        untimed = batch_input.messages.event_time_us == NO_FLOOR
-        if untimed.any():
-            timed = batch_input.messages.take(np.flatnonzero(~untimed))
-            batch_input = batch_input._replace(messages=timed)
-        return super().match(batch_input)
+        return super().match(batch_input._replace(messages=_timed(batch_input.messages)))
+
+
+class DecayOfObjects(LivingOperator):
+    """The k best of the living objects; see `matching.cumulative.living.LivingOperator`."""
+
+    def make_engine(self, engine: Callable[..., CumulativeEngine], context: OperatorContext) -> CumulativeEngine:
+        return engine(context.space, context.fading or _NO_DECAY)
+
+    def seen(self, messages: MessageBatch) -> MessageBatch:
+        return _timed(messages)
+
+
+class DecayWindow(LivingWindow):
+    """See `matching.cumulative.answers.LivingWindow`."""
+
+    def make_engine(self) -> CumulativeEngine:
+        return KeywordBlocks(self.space, self.fading or _NO_DECAY)
+
+    def seen(self, messages: MessageBatch) -> MessageBatch:
+        return _timed(messages)
+
+
+def _timed(messages: MessageBatch) -> MessageBatch:
+    """The messages that have a time."""
+    timed = messages.event_time_us != NO_FLOOR
+    return messages if timed.all() else messages.take(np.flatnonzero(timed))

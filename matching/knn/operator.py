@@ -8,9 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from matching.cumulative.answers import LivingWindow
 from matching.cumulative.engine import CumulativeEngine
+from matching.cumulative.living import LivingOperator
 from matching.cumulative.operator import CumulativeOperator
 from matching.influence import InfluenceKeys, InfluencePatch
+from matching.knn.engines.influence_grid import InfluenceGrid
 from matching.model import Float64, Int32, Int64
 from matching.operator import Bools, Matched, OperatorContext, OperatorInput, Ranged
 from matching.storage.state import State
@@ -60,6 +63,19 @@ class KnnOperator(CumulativeOperator, Ranged):
     def arrays(self) -> dict[str, np.ndarray]:
         keys = {} if self._keys is None else self._keys.arrays()
         return super().arrays() | {f"influence_{name}": value for name, value in keys.items()}
+
+
+class KnnOfObjects(LivingOperator):
+    """The k nearest of the living objects; see `matching.cumulative.living.LivingOperator`."""
+
+    sign = -1.0
+
+
+class KnnWindow(LivingWindow):
+    """See `matching.cumulative.answers.LivingWindow`."""
+
+    def make_engine(self) -> CumulativeEngine:
+        return InfluenceGrid(self.space)
 
 
 def _found(slots: Int32) -> Int32:

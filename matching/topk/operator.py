@@ -6,6 +6,9 @@ emitted. A buffer with fewer than k messages is refilled (`matching.refill`): th
 messages as of that boundary and for later ones, since a subscription is not matched while it waits. A new subscription
 gets its first result by a refill too, from an empty one.
 
+In a stream of objects members of a result end before they expire. What others dominate may then return, so buffers have
+all that reaches their threshold, and the rule that needs no dominance sets it (`k_max`).
+
 Where routers place subscriptions by keyword, replicas (`matching.topk.replicas`) match in place of the engine, on this
 and other tasks, and send `ReplicaHits` to the home.
 """
@@ -15,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.errors import EngineError
+from matching.errors import ConfigError, EngineError
+from matching.living import NO_SUCCESSION, Holders, Succession
 from matching.model import (
     ENTER,
     LEAVE,
@@ -29,6 +33,7 @@ from matching.model import (
     take_rows,
 )
 from matching.operator import (
+    NO_SEQS,
     NO_THRESHOLDS,
     Bools,
     Matched,
@@ -52,6 +57,7 @@ from matching.topk.engine import TopkEngine
 from matching.topk.offers import NO_SLOTS, Offers, distinct, join_offers
 from matching.topk.replicas import HomeEngine, ReplicaHits, Replicas
 from matching.topk.results import ResultBuffers
+from matching.topk.thresholds import NO_DOMINANCE, KMaxRule
 from matching.topk.thresholds import rule as threshold_rule
 from matching.topk.window import WindowAnswers, WindowQueries
 from matching.window import Boundary
@@ -68,6 +74,8 @@ class _Matched(NamedTuple):
     gone: Int64
     found: ReplicaHits | None
     work: Work
+    ended: Int64 = NO_SEQS
+    succession: Succession = NO_SUCCESSION
 
 
 class TopkOperator(Replicated):
@@ -77,15 +85,28 @@ class TopkOperator(Replicated):
     ----------
     engine : callable    makes a `TopkEngine`
     context : OperatorContext    its option `threshold_rule` names the rule (`matching.topk.thresholds`)
+
+    Raises
+    ------
+    ConfigError
+        If it has to keep replicas in a stream of objects.
     """
 
+    serves_objects = True
+
     def __init__(self, engine: Callable[[Space], TopkEngine], context: OperatorContext):
+        if context.objects and context.replicates:
+            raise ConfigError("topk: no router with replicas serves a stream of objects; choose another one")
         self.context = context
-        self.rule = threshold_rule(context.options.get("threshold_rule"))
+        self.rule = threshold_rule(
+            context.options.get("threshold_rule") or (KMaxRule.name if context.objects else None)
+        )
         index = engine(context.space)
         self.replicas = Replicas(index, context) if context.replicates else None
         self.engine = HomeEngine(context.space) if context.replicates else index
-        self.buffers = ResultBuffers(seq_is_life=context.window.kind == "count")
+        self.buffers = ResultBuffers(context.window.kind == "count" and not context.objects, context.objects)
+        self.holders = Holders() if context.objects else None
+        self._successions: dict[int, Succession] = {}  # by batch, of those whose updates are not out yet
         # replicas match by thresholds of their own: their hits for subscriptions that wait for a refill are buffered
         self.refills = RefillCoordinator(self, None if context.replicates else self)
         self._matched = self.refills.closed
@@ -117,6 +138,12 @@ class TopkOperator(Replicated):
         added = batch_input.added if home.all() else batch_input.added.take(np.flatnonzero(home))
         # results are compared at boundaries: what came and expired since the last one is in none
         messages = batch_input.messages.alive(boundary.floor)
+        if self.holders is not None:
+            ended = batch_input.ended.seq
+            succession = Succession.of(batch_input.messages, ended)
+            messages = messages.take(np.flatnonzero(~np.isin(messages.seq, ended)))
+            gone = batch_input.removed.number
+            return Matched(_Matched(boundary, messages, added, gone, None, Work(), ended, succession))
         if self.replicas is None:
             return Matched(_Matched(boundary, messages, added, batch_input.removed.number, None, Work()))
         per_home, work = self.replicas.process(batch_input._replace(messages=messages))
@@ -128,6 +155,8 @@ class TopkOperator(Replicated):
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
         self.refills.closed = boundary
+        if mine.succession.seq.shape[0]:
+            self._successions[boundary.number] = mine.succession
         # a subscription added and removed at one boundary has no updates
         added = mine.added
         if len(added) and mine.gone.size:
@@ -143,9 +172,9 @@ class TopkOperator(Replicated):
         self.refills.waits[leaving] = True  # skipped until their slots are freed
         fresh = self._add(added) if began_empty else NO_SLOTS
         offered = None if mine.found is None else concatenate([mine.found, *found])
-        taken = self._match_and_offer(boundary, mine.messages, offered)
+        taken = self._match_and_offer(boundary, mine.messages, offered, mine.ended)
         if self.refills:
-            self.refills.defer(BatchDelta(boundary, taken.queued, gone[waiting]))
+            self.refills.defer(BatchDelta(boundary, taken.queued, gone[waiting], ended=mine.ended))
         updates = taken.updates
         if leaving.size:
             updates = concatenate([updates, self._forget(boundary, leaving, before_leaving)])
@@ -167,6 +196,7 @@ class TopkOperator(Replicated):
         output = OperatorOutput(updates, tuple(requests), tuple(relaxes), raised, mine.work.plus(taken.work))
         for number, body in self.refills.early():
             output = output.plus(self.answer(number, body))
+        self._forget_past()
         return output
 
     def pass_over(self, boundary: Boundary) -> None:
@@ -220,6 +250,9 @@ class TopkOperator(Replicated):
             slots, before = slots[~closing], take_results(before, np.flatnonzero(~closing))
             delta = delta.of(self._slot_mask(slots))
         hits = delta.offers.score >= self.engine.subscriptions.columns.threshold[delta.offers.slot]
+        if delta.ended.shape[0]:
+            self.buffers.drop(slots, delta.ended)
+            hits &= ~np.isin(delta.offers.seq, delta.ended)
         self._offer(take_rows(delta.offers, hits))
         updates, refill_needed = self._end(delta.boundary, slots, before)
         if refill_needed.slots.size:
@@ -239,7 +272,10 @@ class TopkOperator(Replicated):
     def result_updates(self, boundary: Boundary, slots: Int32, before: ResultRows) -> UpdateBatch:
         """The updates from an earlier result to the present one."""
         number = self.engine.subscriptions.columns.number[slots]
-        return result_updates(boundary, number, before, self.buffers.results(slots, self._k))
+        now = self.buffers.results(slots, self._k)
+        if self.holders is None:
+            return result_updates(boundary, number, before, now)
+        return self._successions.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
 
     # -- replicas
 
@@ -278,6 +314,9 @@ class TopkOperator(Replicated):
         if self.replicas is not None:
             arrays |= {f"replicas_{name}": value for name, value in self.replicas.engine.arrays().items()}
         arrays |= {f"buffers_{name}": value for name, value in self.buffers.arrays().items()}
+        arrays |= (
+            {} if self.holders is None else {f"holders_{key}": each for key, each in self.holders.arrays().items()}
+        )
         return arrays | {"version": self._version, "waits": self.refills.waits, "stamp": self._stamp}
 
     def snapshot(self, stored: int | None = None) -> OperatorSnapshot:
@@ -328,10 +367,34 @@ class TopkOperator(Replicated):
     @property
     def _dominators(self) -> Int32:
         """Number of dominators at which an entry is dropped, by slot."""
-        return self.rule.dominators(self._k)
+        return self.rule.dominators(self._k) if self.holders is None else np.full_like(self._k, NO_DOMINANCE)
 
     def _offer(self, offers: Offers) -> None:
         self.buffers.offer(*offers, self._dominators)
+        if self.holders is not None:
+            self.holders.add(offers.slot, offers.seq)
+
+    def _drop_ended(self, ended: Int64) -> tuple[Int32, ResultRows]:
+        """Drop what has ended from the buffers that wait for no refill: slots that had any, their results before."""
+        assert self.holders is not None, "only in a stream of objects"
+        slots = self.holders.pop(ended)
+        slots = slots[~self.refills.waits[slots]]
+        before = self.buffers.results(slots, self._k)
+        lost = np.flatnonzero(self.buffers.drop(slots, ended))
+        return slots[lost], take_results(before, lost)
+
+    def _forget_past(self) -> None:
+        """Forget batches whose updates are out, and notes about what has left the buffers. O(1), amortised."""
+        if self.holders is None:
+            return
+        watermark = self.refills.watermark
+        self._successions = {batch: each for batch, each in self._successions.items() if batch > watermark}
+        entries = int(self.buffers.view.count.sum()) if self.holders.is_stale(0) else 0
+        if self.holders.is_stale(entries):
+            slots = self.engine.subscriptions.live_slots()
+            offsets, seqs, _, _ = self.buffers.entries(slots)
+            self.holders = Holders()
+            self.holders.add(np.repeat(slots, np.diff(offsets)), seqs)
 
     def _observe(self, boundary: Boundary, short: Int32) -> None:
         """Report the size of a batch and the slots that need a refill to the threshold rule."""
@@ -341,6 +404,8 @@ class TopkOperator(Replicated):
     def _window_size(self, boundary: Boundary) -> int:
         """Approximate number of messages in the window."""
         window = self.context.window
+        if window.kind == "living":
+            return boundary.last_seq + 1
         if window.kind == "count":
             return min(window.length, boundary.last_seq + 1)
         self._spans.append((boundary.floor, boundary.last_seq))
@@ -366,13 +431,15 @@ class TopkOperator(Replicated):
         self._count_by_k = by_k
         return slots
 
-    def _match_and_offer(self, boundary: Boundary, messages: MessageBatch, found: ReplicaHits | None) -> "_Outcome":
-        """Match a batch, offer its hits, expire messages, and compare the results."""
+    def _match_and_offer(
+        self, boundary: Boundary, messages: MessageBatch, found: ReplicaHits | None, ended: Int64 = NO_SEQS
+    ) -> "_Outcome":
+        """Match a batch, drop what has ended, offer its hits, expire messages, and compare the results."""
         rows = len(messages) if found is None else 1
         queued: list[Offers] = []
         hits, row, work = self._next_hits(messages, found, 0, queued)
         columns = self.engine.subscriptions.columns
-        if row >= rows:
+        if row >= rows and self.holders is None:
             closed = self.buffers.close(
                 *hits, boundary.floor, self._k, self._dominators, columns.threshold, self.refills.waits
             )  # fmt: skip
@@ -384,6 +451,11 @@ class TopkOperator(Replicated):
         # More than `_EVERY_HIT` hits: thresholds are low and the batch is large. Raise thresholds after every part.
         first_stamp = self._last_stamp + 1
         touched, before = [], []
+        if ended.shape[0]:
+            lost, their_before = self._drop_ended(ended)
+            self._last_stamp = self._stamp[lost] = first_stamp
+            touched.append(lost)
+            before.append(their_before)
         while True:
             self._last_stamp += 1
             new, again = distinct(hits.slot, self._stamp, first_stamp, self._last_stamp)
@@ -431,7 +503,12 @@ class TopkOperator(Replicated):
         """Expire messages; returns updates, and the slots that need a refill in place of updates."""
         self.buffers.expire(slots, boundary.floor)
         columns = self.engine.subscriptions.columns
-        is_short = (self.buffers.view.count[slots] < columns.k[slots]) & (columns.threshold[slots] > -np.inf)
+        count = self.buffers.view.count[slots]
+        is_short = (count < columns.k[slots]) & (columns.threshold[slots] > -np.inf)
+        if (
+            self.holders is not None
+        ):  # one that has counted as many dominators as there are bits for may have dropped some
+            is_short |= count >= NO_DOMINANCE
         short = np.flatnonzero(is_short)
         if short.size:
             whole = np.flatnonzero(~is_short)

@@ -28,6 +28,7 @@ from matching.topk.results_kernels import (
     clear_all,
     close_all,
     copy_results,
+    drop_ended,
     expire_all,
     find_due,
     offer_all,
@@ -52,7 +53,7 @@ class Buffers(NamedTuple):
     count : int32[n]        entries in use, in rank order: score descending, then seq descending
     oldest : int64[n]       a lower bound of the lives in the block (nothing to expire while it is above the floor)
     score : float64[pool]
-    seq : int32[pool]       less `base`
+    seq : int32[pool]       less `base`; int64 of a stream of objects, some of which never change
     life : int64[pool]      for count windows the same array as `seq`
     dominators : int16[pool] how many entries dominate this one, always below k
     free : int64[classes]   first block of a list of free ones by size, chained through `seq`; -1 ends it
@@ -96,12 +97,14 @@ class ResultBuffers:
     Parameters
     ----------
     seq_is_life : bool
-        True for count windows, where a message's life is its seq and is stored once.
+        True for count windows, where a message's life is its seq and is stored once; False of objects.
+    objects : bool
+        Whether entries may end before they expire, by `drop`. Entries may then be far older than the newest.
     """
 
-    def __init__(self, seq_is_life: bool):
+    def __init__(self, seq_is_life: bool, objects: bool = False):
         self.seq_is_life = seq_is_life
-        seq = np.zeros(0, np.int32)
+        seq = np.zeros(0, np.int64 if objects else np.int32)
         self.view = Buffers(
             np.zeros(0, np.int64),
             np.zeros(0, np.int8),
@@ -213,15 +216,21 @@ class ResultBuffers:
         """Hits ordered by slot, for sequential reads: where those of each slot begin
         (`order_by_slot`), and seqs, lives as they are stored, scores."""
         v = self.view
-        if slots.shape[0] and (latest := int(seqs.max())) - v.used[1] >= _HALF:
+        if slots.shape[0] and v.seq.itemsize < 8 and (latest := int(seqs.max())) - v.used[1] >= _HALF:
             self._rebase(latest)
         begin, order = order_by_slot(slots, least, most)
-        stored = (seqs[order] - v.used[1]).astype(np.int32)
+        stored = (seqs[order] - v.used[1]).astype(v.seq.dtype)
         return begin, stored, stored if self.seq_is_life else lives[order], scores[order]
 
     def expire(self, slots: Int32, floor: int) -> None:
         """Drop entries with life <= floor from these slots. O(entries)."""
         expire_all(self.view, slots, self._shifted(floor))
+
+    def drop(self, slots: Int32, seqs: Int64) -> NDArray[np.bool_]:
+        """Drop entries that have ended (seqs ascending) from these slots: bool[slots], which had any. O(entries)."""
+        lost = np.zeros(slots.shape[0], np.bool_)
+        drop_ended(self.view, slots, seqs, lost)
+        return lost
 
     def due(self, floor: int) -> Int32:
         """Slots that may have an entry with life <= floor (int32, ascending). O(slots), one pass over one array."""

@@ -20,6 +20,8 @@ _FEW = 24
 _SMALL = 48
 #: A floor under which nothing has expired.
 _NEVER = np.iinfo(np.int64).min
+#: Bytes of a life in count windows, where seq and life are one array.
+_SHARED = 4
 #: Entries in a cache line.
 _SCORES, _SEQS = 8, 16
 
@@ -172,7 +174,7 @@ def _prefetch_block(v, slot):
         prefetch(v.score, at)
     for at in range(start, end, _SEQS):
         prefetch(v.seq, at)
-    if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
+    if v.life.itemsize > _SHARED:  # in count windows they are one array
         for at in range(start, end, _SCORES):
             prefetch(v.life, at)
     prefetch(v.dominators, start)
@@ -289,7 +291,7 @@ def _merge_one(v, slot, seq, life, score, k, floor):
     Places are unsigned, or every access would look for a negative one.
     """
     start, count = v.start[slot], v.count[slot]
-    apart = v.life.itemsize != v.seq.itemsize  # in count windows seq and life are one array
+    apart = v.life.itemsize > _SHARED  # in count windows seq and life are one array
     scores, seqs, lives, dominators = v.score[start:], v.seq[start:], v.life[start:], v.dominators[start:]
     # of equal scores the newer ranks first (spec R4); those above that live as long dominate the new one
     above = held = 0
@@ -363,7 +365,7 @@ def _offer(v, slot, seq, life, score, k):
             most = max(most, now)
         _shift_up(v.score, place, end)
         _shift_up(v.seq, place, end)
-        if v.life.itemsize != v.seq.itemsize:  # in count windows they are one array
+        if v.life.itemsize > _SHARED:  # in count windows they are one array
             _shift_up(v.life, place, end)
         _shift_up(v.dominators, place, end)
     else:
@@ -371,7 +373,7 @@ def _offer(v, slot, seq, life, score, k):
             v.score[at] = v.score[at - 1]
             v.seq[at] = v.seq[at - 1]
             its_life = v.life[at - 1]
-            if v.life.itemsize != v.seq.itemsize:
+            if v.life.itemsize > _SHARED:
                 v.life[at] = its_life
             now = np.int16(v.dominators[at - 1] + np.int16(its_life <= life))
             v.dominators[at] = now
@@ -459,6 +461,36 @@ def _expire(v, slot, floor):
         oldest = min(oldest, life if lives else oldest)
     v.count[slot] = kept - start
     v.oldest[slot] = oldest
+
+
+@njit_no_refcount
+def drop_ended(v, slots, seqs, lost):
+    """Drop the entries with these seqs (ascending) from slots; `lost` (bool[slots]) says which had any.
+
+    What one of them dominated counts it no more: of entries that end early it may be among the first again.
+    """
+    for i in range(slots.shape[0]):
+        start = v.start[slots[i]]
+        end = start + v.count[slots[i]]
+        at = start
+        while at < end:
+            seq, low, high = v.used[1] + np.int64(v.seq[at]), 0, seqs.shape[0]
+            while low < high:
+                middle = (low + high) >> 1
+                if seqs[middle] < seq:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == seqs.shape[0] or seqs[low] != seq:
+                at += 1
+                continue
+            life, lost[i] = v.life[at], True
+            for below in range(at + 1, end):
+                dominated = v.life[below] <= life
+                _copy_entry(v, below, below - 1)
+                v.dominators[below - 1] -= np.int16(dominated)
+            end -= 1
+        v.count[slots[i]] = end - start
 
 
 @njit(cache=True, nogil=True)

@@ -22,7 +22,7 @@ from matching.topk.thresholds_base import ThresholdRule
 from matching.topk.thresholds_cost import LEAST_SPARE, CostRule
 
 #: Drops none by dominance: the largest count of dominators in 16 bits. Exact for every k up to it.
-_NO_DOMINANCE = 32_767
+NO_DOMINANCE = 32_767
 
 
 class RankRule(ThresholdRule):
@@ -69,7 +69,7 @@ class KMaxRule(ThresholdRule):
         return np.where(count >= k, np.minimum(count, self.ranks(k)), 0).astype(np.int32)
 
     def dominators(self, k: Int32) -> Int32:
-        return np.full(k.shape[0], _NO_DOMINANCE, np.int32)
+        return np.full(k.shape[0], NO_DOMINANCE, np.int32)
 
 
 #: Name to rule. Rules learn, so each operator has its own.

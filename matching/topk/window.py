@@ -17,7 +17,15 @@ from matching.model import NO_VECTORS, NO_WORDS, Float32, Float64, Int8, Int32, 
 from matching.operator import WindowIndex, WindowQuery
 from matching.space import Space
 from matching.storage.slots import as_input
-from matching.topk.windows.search import QueryRows, Span, WindowHits, drop_outlived, place_on_curve
+from matching.topk.windows.search import (
+    QueryRows,
+    Span,
+    WindowHits,
+    WindowRows,
+    drop_older_ties,
+    place_on_curve,
+    scan,
+)
 from matching.window import Boundary
 
 #: From this number of rows on, neighbours are searched in a row: they find the same messages in the cache.
@@ -31,8 +39,8 @@ class WindowQueries(NamedTuple):
     `x`, `y` are in the unit square; on the sphere distances are those of `vector` (float64[rows, 3], else empty).
     `max_distance` (float64[rows]) is the subscription's own radius, or that of the world.
 
-    `rank` is the number of messages wanted. Ties at the cut are included, except those that `rank` others with the
-    same score outlive, being newer and alive as long or longer: they are never among the best.
+    `rank` is the number of messages wanted. Of those that tie at the cut the `rank` newest are included: the others rank
+    below all that are.
     `threshold` (float64[rows]) is that of an earlier answer, in a query for later messages alone (`WindowQuery.more`):
     then every later message that reaches it is wanted, and `rank` is ignored. Otherwise it is empty.
     `filter_offsets`, `filter_words` are as in `SubscriptionTable`.
@@ -79,13 +87,14 @@ class TopkWindowIndex(WindowIndex):
     """The part of the window on one task.
 
     An implementation stores messages (`_add`, `_load`), drops old ones (`_drop`) and finds those that reach the bars of
-    queries (`_search`).
+    queries (`_search`). Of a stream of objects it also ends some before they expire (`_end`).
     """
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
         self.kept_boundaries = kept_boundaries
         self.boundaries: list[Boundary] = []
+        self._ended: list[tuple[int, WindowRows]] = []  # by batch, after the first boundary that queries may name
 
     @property
     def stored_through(self) -> int:
@@ -101,20 +110,28 @@ class TopkWindowIndex(WindowIndex):
         """Bytes of all arrays, spare capacity included. O(1) or O(segments)."""
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NO_OBJECTS) -> None:
-        """Store this task's part of the next batch; `ended` is ignored. Amortised cost by implementation."""
+        """Store this task's part of the next batch. Amortised cost by implementation."""
         if self.boundaries and boundary.number != self.boundaries[-1].number + 1:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {self.boundaries[-1].number}")
         self.boundaries = [*self.boundaries, boundary][-1 - self.kept_boundaries :]
         self._drop(self.boundaries[0].floor)
         living = messages.alive(boundary.floor)
+        if ended.shape[0]:
+            if not self.serves_ends:
+                raise EngineError(f"window index {self.name}: serves no stream of objects; take another one")
+            # in the results of no boundary; `matching.refill` drops it from what came later
+            living = living.take(np.flatnonzero(~np.isin(living.seq, ended)))
+            self._ended += [(boundary.number, rows) for rows in self._end(ended)]
+        self._ended = [each for each in self._ended if each[0] > self.boundaries[0].number]
         if len(living):
             self._add(living)
 
     def load(self, boundary: Boundary, messages: MessageBatch, ended: Int64 = _NO_OBJECTS) -> None:
         """Store a whole window as of a boundary, before any batch. At most O(postings * log postings)."""
         self.boundaries = [boundary]
-        if len(messages):
-            self._load(messages)
+        living = messages.take(np.flatnonzero(~np.isin(messages.seq, ended))) if ended.shape[0] else messages
+        if len(living):
+            self._load(living)
 
     def answer(self, query: WindowQuery) -> WindowAnswers:
         as_of, up_to, queries, onward, more = query
@@ -143,11 +160,15 @@ class TopkWindowIndex(WindowIndex):
             order, x, y, z, alpha, far, offsets, terms, weights, bars, best, self.space.on_sphere, read, filters
         )
         since = as_of.last_seq
-        alive = [] if more else self._search(query_rows, Span(-1, since, as_of.floor, True))
+        gone = [rows for number, rows in self._ended if number > as_of.number]
+        alive, span = [], Span(-1, since, as_of.floor, True)
+        if not more:
+            alive = self._search(query_rows, span) + [scan(rows, query_rows, span) for rows in gone]
         later = []
         last = known[max(self.stored_through if onward else up_to, as_of.number)]
         if last.last_seq > since:
-            later = self._search(query_rows, Span(since, last.last_seq, as_of.floor, False))
+            span = Span(since, last.last_seq, as_of.floor, False)
+            later = self._search(query_rows, span) + [scan(rows, query_rows, span) for rows in gone]
         found = _assemble(queries, best[bars[:-1]], alive, later)
         return found._replace(read=read, up_to=last.number, last_seq=last.last_seq)
 
@@ -162,6 +183,10 @@ class TopkWindowIndex(WindowIndex):
     @abstractmethod
     def _load(self, messages: MessageBatch) -> None:
         """Store the messages of a whole window, at least one, in an empty index."""
+
+    def _end(self, seqs: Int64) -> list[WindowRows]:
+        """Take the messages that are here out (seqs ascending), and return them; only where `serves_ends`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _drop(self, floor: int) -> None:
@@ -186,8 +211,8 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
     Notes
     -----
     O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
-    sent its ties except those outlived, so the union has every message above the merged threshold, and every one at it
-    that may matter. It covers the batches that all parts cover.
+    sent its newest ties, so the union has every message above the merged threshold, and every one at it that may
+    matter. It covers the batches that all parts cover.
     """
     if len(parts) == 1:
         return parts[0]
@@ -227,9 +252,9 @@ def _assemble(
 
 
 def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
-    """An answer from columns ordered by row, without ties that are outlived."""
+    """An answer from columns ordered by row, of ties with the newest alone."""
     # a copy: ranks that have travelled are read-only, and a kernel of their own would be compiled while batches wait
-    keep = _without_outlived(row, seq, life, score, after, threshold, np.array(rank, np.int32))
+    keep = _without_older_ties(row, seq, score, after, threshold, np.array(rank, np.int32))
     if not keep.all():
         row, seq, life, score, after = row[keep], seq[keep], life[keep], score[keep], after[keep]
     offsets = np.zeros(threshold.shape[0] + 1, np.int64)
@@ -238,8 +263,8 @@ def _laid_out(rank, threshold, row, seq, life, score, after) -> WindowAnswers:
 
 
 @njit(cache=True, nogil=True)
-def _without_outlived(row, seq, life, score, after, threshold, rank):
-    """bool[n]: all but those at the threshold of their row that `drop_outlived` leaves out. Rows ascend."""
+def _without_older_ties(row, seq, score, after, threshold, rank):
+    """bool[n]: all but those at the threshold of their row that `drop_older_ties` leaves out. Rows ascend."""
     keep, begin = np.ones(row.shape[0], np.bool_), 0
     while begin < row.shape[0]:
         r, end = row[begin], begin
@@ -247,6 +272,6 @@ def _without_outlived(row, seq, life, score, after, threshold, rank):
             end += 1
         # later messages are all wanted; slices are views, so `keep` itself is written
         is_tie = (score[begin:end] == threshold[r]) & (after[begin:end] == 0)
-        drop_outlived(is_tie, seq[begin:end], life[begin:end], rank[r], keep[begin:end])
+        drop_older_ties(is_tie, seq[begin:end], rank[r], keep[begin:end])
         begin = end
     return keep

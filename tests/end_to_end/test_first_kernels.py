@@ -47,7 +47,7 @@ TOPK = ["topk, engine skype", "topk, window index segments"]
 ALL = "all kinds"
 #: Small kernels that only some batches run.
 SELDOM = {
-    "matching.topk.window._without_outlived",
+    "matching.topk.window._without_older_ties",
     "distribution.location._mark_bits",
     "distribution.keyword._mark_wanted",
 }

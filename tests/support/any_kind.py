@@ -25,7 +25,8 @@ from matching.model import (
 )
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, Result, tally
-from matching.window import NO_FLOOR, Boundary, Window
+from matching.window import LIVING, NO_FLOOR, Boundary, Window
+from spouts.quarantine import without_terms
 from tests.support.remembered import remembered
 from tests.support.wordless import seen, without_words
 from tests.support.worlds import SPACE
@@ -47,6 +48,7 @@ class Recipe:
     a batch, `first` of them in the first one. never: share of those that can never match. untimed: share of messages
     without a time, which a window that goes by time never has. wordless: share of those without keywords, of kinds that
     take them; then a tenth of the messages are not visible, and all others are, without words or with.
+    deletes: of a stream of objects, how many of them are deletions; None: the stream is one of messages.
     """
 
     window: str = "count:50"
@@ -60,6 +62,7 @@ class Recipe:
     never: float = 0.1
     untimed: float = 0.0
     wordless: float = 0.0
+    deletes: float | None = None
 
 
 class Turn(NamedTuple):
@@ -91,15 +94,27 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         newest = max(newest, int(lives.max(initial=NO_FLOOR)))
         boundary = Boundary(number, seq, seq + size - 1, window.floor(seq + size - 1, newest))
         messages = messages_of(rng, seq, size, lives)
-        if recipe.wordless:
-            messages = seen(messages, RESERVED, rng.random(size) < 0.9)
+        visible = rng.random(size) < 0.9 if recipe.wordless else np.ones(size, np.bool_)
+        who = rng.integers(0, recipe.objects, size).tolist() if recipe.objects else seqs.tolist()
+        ends = np.zeros(size, np.bool_)
+        if recipe.deletes is not None:
+            ends = rng.random(size) < recipe.deletes
+            messages = without_terms(messages, [(each, each) for each in seqs[ends].tolist()])
+        if recipe.wordless or recipe.deletes is not None:
+            messages = seen(messages, RESERVED, visible & ~ends)
         times = np.where(untimed, NO_FLOOR, messages.event_time_us)
         said.append(MessageBatch(**(messages._asdict() | {"event_time_us": times})))
-        who = rng.integers(0, recipe.objects, size).tolist() if recipe.objects else seqs.tolist()
-        ended = []
-        for name, one in zip(who, seqs.tolist(), strict=True):
-            ended += [latest[name]] if name in latest else []
-            latest[name] = one
+        ended, previous = [], np.full(size, -1)
+        for row, (name, one) in enumerate(zip(who, seqs.tolist(), strict=True)):
+            if recipe.deletes is not None and not visible[row] and not ends[row]:
+                continue  # set aside: it changes nothing
+            if name in latest:
+                previous[row] = latest.pop(name)
+                ended.append(int(previous[row]))
+            if not ends[row]:
+                latest[name] = one
+        if recipe.deletes is not None:
+            said[-1] = said[-1].having(previous_seq=previous)
         added = []
         for kind in kinds:
             coming = recipe.first if number == 0 else int(rng.integers(0, recipe.arrivals + 1))
@@ -124,9 +139,9 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
             np.full(len(gone), gone_at),
         )
         everything = concatenate(said)
-        ends = everything.take(np.sort(np.array(ended, np.int64)))
-        extras = Extras(said[-1].event_time_us.tolist(), said[-1].counts.tolist(), who, [0] * size)
-        turns.append(Turn(boundary, read_only(said[-1]), extras, read_only(ends), read_only(came), removed))
+        gone_by = everything.take(np.sort(np.array(ended, np.int64)))
+        extras = Extras(said[-1].event_time_us.tolist(), said[-1].counts.tolist(), who, ends.astype(np.int64).tolist())
+        turns.append(Turn(boundary, read_only(said[-1]), extras, read_only(gone_by), read_only(came), removed))
         seq += size
     return turns
 
@@ -134,22 +149,22 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
 def window_of(recipe: Recipe) -> Window:
     """The window of a recipe; of time in the units of lives, which are seqs here."""
     kind, _, length = recipe.window.partition(":")
-    return Window(kind, int(length))
+    return LIVING if kind == LIVING.kind else Window(kind, int(length))
 
 
 @remembered
-def expected(turns: list[Turn], window: Window) -> tuple[list[Counter], list[Result]]:
+def expected(turns: list[Turn], window: Window, objects: bool = False) -> tuple[list[Counter], list[Result]]:
     """What the oracle says: updates of each batch, and standing results at the end, but for text scores."""
-    oracle = oracle_of(window)
+    oracle = oracle_of(window, objects)
     told = [
         tally(oracle.advance(turn.boundary, turn.messages, turn.added, turn.removed, turn.extras)) for turn in turns
     ]
     return told, without_text(oracle.results())
 
 
-def oracle_of(window: Window) -> Oracle:
-    """The oracle over a window, of whatever kind."""
-    return Oracle(window, SPACE.max_distance, _MODEL)
+def oracle_of(window: Window, objects: bool = False) -> Oracle:
+    """The oracle over a window, of whatever kind, in a stream of messages or of objects."""
+    return Oracle(window, SPACE.max_distance, _MODEL, objects=objects)
 
 
 def without_text(results: Sequence[Result]) -> list[Result]:

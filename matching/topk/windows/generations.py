@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiling.cores import cores
-from matching.model import MessageBatch
+from matching.model import Int64, MessageBatch
 from matching.space import Space
 from matching.topk.window import TopkWindowIndex
 from matching.topk.windows.search import (
@@ -28,6 +28,7 @@ from matching.topk.windows.search import (
     scan,
     take_window_rows,
 )
+from matching.window import NO_FLOOR
 
 #: Generations of about the same size that are merged into one.
 _FAN_IN = 4
@@ -45,6 +46,8 @@ class Generation(NamedTuple):
     index : NamedTuple      built by the implementation
     last_seq : int
     half_life, last_life : int     half of them, and all of them, have expired once the floor reaches it
+    by_seq : int64[n], optional    rows in ascending seq, once any has ended
+    ended : int                    how many have
     """
 
     rows: WindowRows
@@ -52,16 +55,24 @@ class Generation(NamedTuple):
     last_seq: int
     half_life: int
     last_life: int
+    by_seq: Int64 | None = None
+    ended: int = 0
 
 
 class GenerationIndex(TopkWindowIndex):
-    """Messages in generations, oldest first; implementations index and search one."""
+    """Messages in generations, oldest first; implementations index and search one.
+
+    A message that has ended stays where it is, without a life, until its generation is made anew.
+    """
+
+    serves_ends = True
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         self._generations: list[Generation] = []
         self._fresh: list[WindowRows] = []  # newer than all generations
         self._fresh_life: list[int] = []  # the longest life in each
+        self._fresh_ended = 0  # how many of them have ended
         self._scanned = 0  # messages scanned since the last generation was built
 
     def __len__(self) -> int:
@@ -97,6 +108,31 @@ class GenerationIndex(TopkWindowIndex):
             kept = [i for i, life in enumerate(self._fresh_life) if life > floor]
             self._fresh = [self._fresh[i] for i in kept]
             self._fresh_life = [self._fresh_life[i] for i in kept]
+            if self._fresh_ended:
+                self._fresh_ended = sum(int(np.count_nonzero(rows.head[:, 1] == NO_FLOOR)) for rows in self._fresh)
+
+    def _end(self, seqs: Int64) -> list[WindowRows]:
+        self._join_fresh()
+        ended = [_end_some(rows, np.arange(len(rows)), seqs) for rows in self._fresh]
+        self._fresh_ended += sum(map(len, ended))
+        for number, one in enumerate(self._generations):
+            by_seq = np.argsort(one.rows.head[:, 0]) if one.by_seq is None else one.by_seq
+            ended.append(_end_some(one.rows, by_seq, seqs))
+            self._generations[number] = one._replace(by_seq=by_seq, ended=one.ended + len(ended[-1]))
+        return [rows for rows in ended if len(rows)]
+
+    def _join_fresh(self) -> None:
+        """Join fresh messages so that there are few parts, without those that have ended once these are half of them.
+
+        O(log messages) copies of each.
+        """
+        parts, lives = self._fresh, self._fresh_life
+        if 2 * self._fresh_ended > sum(map(len, parts)):
+            rows = _without_ended(join_window_rows(parts))
+            parts[:], lives[:] = ([rows], [max(lives)]) if len(rows) else ([], [])
+            self._fresh_ended = 0
+        while len(parts) > 1 and 2 * len(parts[-1]) >= len(parts[-2]):
+            parts[-2:], lives[-2:] = [join_window_rows(parts[-2:])], [max(lives[-2:])]
 
     def _search(self, queries: QueryRows, span: Span) -> list[WindowHits]:
         self._settle(queries.x.shape[0])
@@ -124,6 +160,7 @@ class GenerationIndex(TopkWindowIndex):
         return [*(generation.rows for generation in self._generations), *self._fresh]
 
     def _generation(self, rows: WindowRows) -> Generation:
+        rows = _without_ended(rows)
         x, y = self.space.project(*rows.place.T) if self.space.on_sphere else rows.point.T
         rows = take_window_rows(rows, np.argsort(place_on_curve(x, y), kind="stable"))
         life = rows.head[:, 1]
@@ -140,15 +177,16 @@ class GenerationIndex(TopkWindowIndex):
             self._fresh = [join_window_rows(self._fresh)]  # one call of a kernel costs as much as some hundred messages
             self._fresh_life = [max(self._fresh_life)]
             return
-        self._generations.append(self._generation(join_window_rows(self._fresh)))
-        self._fresh, self._fresh_life, self._scanned = [], [], 0
+        if self._fresh_ended < fresh:
+            self._generations.append(self._generation(join_window_rows(self._fresh)))
+        self._fresh, self._fresh_life, self._fresh_ended, self._scanned = [], [], 0, 0
         floor = self.boundaries[0].floor
         self._generations = [
             self._generation(take_window_rows(one.rows, np.flatnonzero(one.rows.head[:, 1] > floor)))
-            if one.half_life <= floor
+            if one.half_life <= floor or 2 * one.ended > len(one.rows)
             else one
             for one in self._generations
-            if one.last_life > floor
+            if bool(np.any(one.rows.head[:, 1] > floor) if one.ended else one.last_life > floor)
         ]
         self._merge()
 
@@ -163,3 +201,19 @@ class GenerationIndex(TopkWindowIndex):
             self._generations[-_FAN_IN:] = [
                 self._generation(join_window_rows([generation.rows for generation in tail]))
             ]
+
+
+def _without_ended(rows: WindowRows) -> WindowRows:
+    """The messages that have not ended. O(n)."""
+    alive = rows.head[:, 1] > NO_FLOOR
+    return rows if alive.all() else take_window_rows(rows, np.flatnonzero(alive))
+
+
+def _end_some(rows: WindowRows, by_seq: Int64, seqs: Int64) -> WindowRows:
+    """Take the life of those of the messages (seqs ascending) that are here; returns these, as they were."""
+    known = rows.head[by_seq, 0]
+    at = np.minimum(np.searchsorted(known, seqs), known.shape[0] - 1)
+    found = by_seq[at[known[at] == seqs]]
+    ended = take_window_rows(rows, found)
+    rows.head[found, 1] = NO_FLOOR
+    return ended

@@ -316,7 +316,7 @@ def replace_least(best, first, last, value):
 @njit(cache=True, nogil=True)
 def settle_row(queries, r, span, messages, scores, before, found):
     """After the search of row r, drop its hits (from `before` on) below its final bar and, of many at the bar, those
-    that `drop_outlived` drops; returns the number of hits left.
+    that `drop_older_ties` drops; returns the number of hits left.
 
     Without it, hits with equal scores could be as many as the window has messages. Later messages are all wanted.
     O(hits of the row), and O(n * log n) for n hits at the bar.
@@ -329,7 +329,7 @@ def settle_row(queries, r, span, messages, scores, before, found):
     # views: hits that are kept move to the front, never past those still to be read
     mine, score = messages[before:found], scores[before:found]
     keep = score >= bar
-    drop_outlived(score == bar, mine[:, 1], mine[:, 2], rank, keep)
+    drop_older_ties(score == bar, mine[:, 1], rank, keep)
     found = before
     for i in range(keep.shape[0]):
         if keep[i]:
@@ -341,15 +341,16 @@ def settle_row(queries, r, span, messages, scores, before, found):
 
 
 @njit(cache=True, nogil=True)
-def drop_outlived(is_tie, seq, life, rank, keep):
-    """Clear `keep` (bool[n]) for messages of equal score that are never among the `rank` best of them.
+def drop_older_ties(is_tie, seq, rank, keep):
+    """Clear `keep` (bool[n]) for messages of equal score but the `rank` newest of them.
 
-    Such a message is older than `rank` others that live as long or longer; of equal scores the newer one ranks first.
+    Those left out rank below all that are kept: while a result has k members, they are not among its k best, whichever
+    of those kept end or expire.
 
     Parameters
     ----------
     is_tie : bool[n]        which messages have that score; the others are ignored
-    seq, life : int64[n]
+    seq : int64[n]
     rank : int              at least 1
 
     Notes
@@ -357,17 +358,10 @@ def drop_outlived(is_tie, seq, life, rank, keep):
     O(n), and O(ties * log ties) if there are more than `rank`.
     """
     ties = np.flatnonzero(is_tie)
-    # too few for `rank` of them to be newer than another
     if ties.shape[0] <= rank:
         return
-    longest = np.full(rank, np.iinfo(np.int64).min)  # a min-heap of the longest lives of those newer
-    # newest first: lives in the heap are of newer messages
-    for i in ties[ascending(-seq[ties])]:
-        # of two that expire together the newer ranks first to the end
-        if life[i] > longest[0]:
-            replace_least(longest, 0, rank, life[i])
-        else:
-            keep[i] = False
+    for i in ties[ascending(-seq[ties])][rank:]:
+        keep[i] = False
 
 
 @njit(cache=True, nogil=True)

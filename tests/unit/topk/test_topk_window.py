@@ -113,12 +113,8 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -
         if more:
             bar, alive = float(asked.threshold[r]), []
         ties = [entry for entry in alive if entry[2] == bar]
-        outlived = {
-            entry
-            for entry in ties
-            if sum(other[0] > entry[0] and other[1] >= entry[1] for other in ties) >= asked.rank[r]
-        }
-        told.append((bar, {entry for entry in alive + after if entry[2] >= bar} - outlived))
+        older = {entry for entry in ties if sum(other[0] > entry[0] for other in ties) >= asked.rank[r]}
+        told.append((bar, {entry for entry in alive + after if entry[2] >= bar} - older))
     return told
 
 

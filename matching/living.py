@@ -1,0 +1,148 @@
+"""What ranked kinds need where the stream is one of objects: who holds a version that ends, and which objects stay.
+
+A version ends when its object gets a new one or is deleted; several in a batch count as the one that stands at its
+boundary. `Holders` finds the subscriptions whose results have a version that ends. `Succession` says which version an
+object had at the last boundary, so that one which is in a result before and after neither leaves nor enters.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compiling.njit import njit_no_refcount
+from matching.influence import KeyRows, enter_row, find_row
+from matching.model import ENTER, LEAVE, Int32, Int64, MessageBatch, UpdateBatch, take_rows
+from matching.storage.slots import grown
+from matching.storage.squares import home_of_key
+from matching.window import Boundary
+
+#: Notes are made anew from the results when there are this many times as many as entries, and some more.
+_STALE, _FEW_NOTES = 2, 4096
+
+
+class Holders:
+    """Which slots hold a version: notes of what was offered to results, some of which may not hold it any more.
+
+    Attributes
+    ----------
+    count : int    notes
+    """
+
+    def __init__(self):
+        self._heads = KeyRows(1)  # by seq: the newest note about it, from 1
+        self._notes = np.zeros((16, 2), np.int32)  # the slot, and the next note about the same version, from 1
+        self.count = 1  # note 0 ends lists
+
+    def add(self, slots: Int32, seqs: Int64) -> None:
+        """Note that slot i was offered version i. O(n), amortised."""
+        if slots.shape[0]:
+            self._heads.reserve(slots.shape[0])
+            self._notes = grown(self._notes, self.count + slots.shape[0])
+            _note(self._heads.rows, self._heads.entered, self._notes, self.count, slots, seqs)
+            self.count += slots.shape[0]
+
+    def pop(self, seqs: Int64) -> Int32:
+        """Slots that may hold any of these versions, ascending, each once; their notes are dropped. O(notes)."""
+        slots = np.empty(1024, np.int32)
+        while (found := _find(self._heads.rows, self._notes, seqs, slots, False)) > slots.shape[0]:
+            slots = np.empty(found, np.int32)
+        _find(self._heads.rows, self._notes, seqs, slots, True)
+        return np.unique(slots[:found])
+
+    def is_stale(self, entries: int) -> bool:
+        """Whether there are far more notes than entries of results: time to make them anew."""
+        return self.count > _STALE * entries + _FEW_NOTES
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All memory."""
+        return {"heads": self._heads.rows, "notes": self._notes}
+
+
+class Succession(NamedTuple):
+    """Of a batch: versions that stand at its boundary (`seq` int64[n], ascending), and the version that the object of
+    each had at the boundary before (`before` int64[n]).
+    """
+
+    seq: Int64
+    before: Int64
+
+    @classmethod
+    def of(cls, messages: MessageBatch, ended: Int64) -> "Succession":
+        """From the rows of a batch and the seqs that end in it. O(n log n)."""
+        if not messages.previous_seq.shape[0]:
+            return NO_SUCCESSION
+        before = messages.previous_seq.copy()
+        _trace(messages.seq, before)
+        rows = np.flatnonzero((before >= 0) & ~np.isin(messages.seq, ended))
+        return cls(messages.seq[rows], before[rows])
+
+    def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
+        """Updates of subscriptions (int64[rows]) between results at the last boundary and at this one; leaves first.
+
+        `before` and `now` are as in `matching.result_rows`. Objects that stay have no update. O(n log n).
+        """
+        (offsets, left, left_score, *_), (now_offsets, came, came_score, *_) = before, now
+        owner = np.concatenate([np.repeat(number, np.diff(offsets)), np.repeat(number, np.diff(now_offsets))])
+        origin = came
+        if self.seq.shape[0]:
+            at = np.minimum(np.searchsorted(self.seq, came), self.seq.shape[0] - 1)
+            origin = np.where(self.seq[at] == came, self.before[at], came)
+        change = np.repeat(np.array([LEAVE, ENTER], np.int8), [left.shape[0], came.shape[0]])
+        # a version leaves once and an object enters once: those that stay are pairs
+        seq = np.concatenate([left, origin])
+        order = np.lexsort((seq, owner))
+        same = (seq[order][1:] == seq[order][:-1]) & (owner[order][1:] == owner[order][:-1])
+        changes = np.ones(owner.shape[0], np.bool_)
+        changes[order[1:][same]] = changes[order[:-1][same]] = False
+        as_of, score = np.full(owner.shape[0], boundary.last_seq), np.concatenate([left_score, came_score])
+        return take_rows(UpdateBatch(as_of, owner, np.concatenate([left, came]), change, score), changes)
+
+
+NO_SUCCESSION = Succession(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@njit_no_refcount
+def _note(heads, entered, notes, count, slots, seqs):
+    """Put a note in front of the list of each version."""
+    for i in range(slots.shape[0]):
+        at = enter_row(heads, entered, seqs[i])
+        notes[count + i, 0], notes[count + i, 1] = slots[i], heads[at, 1]
+        heads[at, 1] = count + i
+
+
+@njit_no_refcount
+def _find(heads, notes, seqs, slots, drops):
+    """Write the slots in the lists of versions, as many as fit; returns how many there are."""
+    found = 0
+    for seq in seqs:
+        at = find_row(heads, seq, home_of_key(seq, heads.shape[0]))
+        if at < 0:
+            continue
+        note = heads[at, 1]
+        while note > 0:
+            if found < slots.shape[0]:
+                slots[found] = notes[note, 0]
+            found += 1
+            note = notes[note, 1]
+        if drops:
+            heads[at, 1] = 0
+    return found
+
+
+@njit_no_refcount
+def _trace(seqs, before):
+    """Follow versions that were replaced inside the batch back to the one that stood before it; -1 if there was none.
+
+    seqs : int64[n]      ascending
+    before : int64[n]    the version that each replaces; written
+    """
+    for row in range(seqs.shape[0]):
+        low, high = 0, row
+        while low < high:
+            middle = (low + high) >> 1
+            if seqs[middle] < before[row]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < row and seqs[low] == before[row]:
+            before[row] = before[low]

@@ -1,0 +1,161 @@
+"""Streams of objects through the whole topology: every router, kills and resumes, against the oracle."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from distribution.routers import ROUTERS
+from gateway.engine import Engine
+from gateway.runs.verify import verify_run
+from matching.errors import ConfigError, InputError
+from tests.support.etl_folder import random_rows, write_etl
+from tests.support.serving import Follower, Served, free_port, kill
+from topology.running import run
+from topology.settings import RunConfig
+
+BY_WORDS = ("keyword", "prefix")
+
+
+def versions(count: int, seed: int, objects: int = 15) -> list[dict]:
+    """Versions of a few objects that move about, change their words and are deleted, several in a batch."""
+    rng, rows = np.random.default_rng(seed), random_rows(count, seed=seed)
+    for row in rows:
+        row["object_id"] = f"thing {rng.integers(objects)}"
+        if rng.random() < 0.15:
+            row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
+    return rows
+
+
+def requested(path, wordless: bool = True, count: int = 40) -> None:
+    """Regions large and small, some over the antimeridian; some begin late, end, or are replaced."""
+    rng, rows = np.random.default_rng(7), []
+    for number in range(count):
+        west, south = float(rng.uniform(-180, 180)), float(rng.uniform(-90, 60))
+        east = (west + float(rng.uniform(20, 200)) + 180.0) % 360.0 - 180.0
+        row = {"subscription_id": f"s{number % 36}", "kind": "boolean"}
+        row["region"] = [west, south, east, min(90.0, south + float(rng.uniform(20, 120)))]
+        if not wordless or number % 3:
+            row["keywords"] = f"w{11 - int(rng.integers(3))}"
+        row |= {"at": 0} if number < 20 else {"at": int(20 * (number // 5))}
+        row |= {"until": int(row["at"] + 150)} if number % 7 == 3 else {}
+        rows.append(row)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def settings(tmp_path, name: str, **more) -> RunConfig:
+    given = {"window": "count:30", "executor": "local", "batch": "17", "objects": True} | more
+    return RunConfig(messages=tmp_path / "etl", subscriptions=(tmp_path / "asked.jsonl",), out=tmp_path / name, **given)
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
+    write_etl(tmp_path / "etl", versions(400, 3))
+    requested(tmp_path / "asked.jsonl", wordless=router not in BY_WORDS)
+    tasks = {"query_bolts": 3, "distribution_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2}
+    run(settings(tmp_path, "out", router=router, seed=5, **tasks))
+    changes = Counter(pq.read_table(tmp_path / "out" / "updates").column("change").to_pylist())
+    assert changes["enter"] > 100 and changes["leave"] > 100 and not changes["match"]
+    verdict = verify_run(tmp_path / "out", None)
+    assert verdict.exact, verdict.render()
+
+
+@pytest.mark.parametrize("signatures", ["spatial", "spatial+text", "cuckoo+text", "minwise"])
+def test_run_of_objects_is_exact_with_signatures(tmp_path, signatures):
+    write_etl(tmp_path / "etl", versions(300, 4))
+    requested(tmp_path / "asked.jsonl", wordless=False)
+    run(settings(tmp_path, "out", router="location", query_bolts=4, signatures=signatures))
+    assert verify_run(tmp_path / "out", None).exact
+
+
+def test_updates_of_objects_name_the_object_and_a_leave_the_version_that_it_ends(tmp_path):
+    rows = random_rows(6, seed=1)
+    for row, lon, text in zip(rows, (5.0, 0.5, 0.6, 9.0, 0.5, 0.0), "abcdef", strict=True):
+        row |= {"lon": lon, "lat": 0.0, "terms": [11], "counts": [1], "weights": [1.0], "object_id": "car"}
+        row |= {"west": lon, "east": lon, "south": 0.0, "north": 0.0, "message_id": text}
+    rows[5] |= {"op": 1, "terms": [], "counts": [], "weights": []}
+    write_etl(tmp_path / "etl", rows)
+    row = {"subscription_id": "s", "kind": "boolean", "keywords": "w11", "region": [0, -1, 1, 1]}
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
+    for sink in ("parquet", "jsonl"):
+        run(settings(tmp_path, sink, batch="2", window="count:1", sink=sink))
+        assert verify_run(tmp_path / sink, None).exact
+    found = pq.read_table(tmp_path / "parquet" / "updates").to_pylist()
+    told = [(one["as_of"], one["change"], one["object_id"], one["message_id"], one["seq"]) for one in found]
+    assert told == [
+        (1, "enter", "car", "b", 1),
+        (3, "leave", "car", "c", 2),
+        (4, "enter", "car", "e", 4),
+        (5, "leave", "car", "e", 4),
+    ]
+    lines = [json.loads(line) for path in (tmp_path / "jsonl" / "updates").glob("*.jsonl") for line in path.open()]
+    assert lines == found
+
+
+def test_run_of_objects_refuses_a_kind_that_serves_none_before_it_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("matching.topk.operator.TopkOperator.serves_objects", False)
+    write_etl(tmp_path / "etl", versions(30, 5))
+    row = {"subscription_id": "s", "kind": "topk", "keywords": "w1", "lon": 0, "lat": 0, "k": 2, "alpha": 0.5}
+    (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ConfigError, match="topk, whose engine skype serves no stream of objects"):
+        run(settings(tmp_path, "out"))
+
+
+def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
+    engine = Engine(objects=True, attributes=["price:number"], window="count:1")
+    engine.subscribe(
+        subscription_id="s", kind="boolean", keywords="flat", region=[0, 0, 2, 2], where={"price": {"lte": 900}}
+    )
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+    told = []
+    for number, price in enumerate((950, 890, 880, 950, 850)):
+        told.append(engine.publish([flat | {"id": f"v{number}", "price": price}]))
+    told.append(engine.publish([{"id": "end", "object_id": "o", "deleted": True}]))
+    told.append(engine.publish([{"id": "again", "object_id": "o", "deleted": True}]))
+    found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
+    assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
+                     [("leave", "v4", "o", 5)], []]  # fmt: skip
+    unserved = Engine(objects=True, engines={"skyline": "bnl"})
+    with pytest.raises(InputError, match="skyline, whose engine bnl serves no stream of objects"):
+        unserved.subscribe(subscription_id="t", kind="skyline", keywords="flat", region=[0, 0, 2, 2])
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kill(tmp_path):
+    """A listing is posted, edited, moved away and back, and deleted, with a kill in between; the folder is verified."""
+    out, port = tmp_path / "out", free_port()
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+
+    def post(served, *rows):
+        outcomes = served.call("POST", "/v1/messages", list(rows)).json["outcomes"]
+        return [one["status"] for one in outcomes]
+
+    with Follower(port) as follower:
+        with Served(out, "--objects", port=port) as served:
+            row = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2]}
+            served.call("POST", "/v1/subscriptions", row)
+            assert post(served, flat | {"id": "v1"}, flat | {"id": "v2", "lon": 1.5}) == ["accepted"] * 2
+            assert post(served, flat | {"id": "v2", "lon": 1.5}) == ["duplicate"]
+            follower.await_through(1)
+            kill(served)
+        with Served(out, "--objects", port=port) as served:
+            assert post(served, flat | {"id": "v3", "lon": 9.0}, flat | {"id": "v4"}) == ["accepted"] * 2
+            kill(served)
+        with Served(out, "--objects", port=port) as served:
+            end = {"id": "v5", "object_id": "o", "deleted": True}
+            assert post(served, end, {"id": "car", **flat, "object_id": None}) == ["accepted"] * 2
+            assert post(served, {"id": "car", **flat, "object_id": "car", "lon": 1.2}) == ["accepted"]
+            follower.await_through(6)
+            served.end()
+    told = [(row["change"], row["object_id"], row["message_id"], row["as_of"]) for _, row in follower.book]
+    assert told == [
+        ("enter", "o", "v1", 0),
+        ("leave", "o", "v2", 2),
+        ("enter", "o", "v4", 3),
+        ("leave", "o", "v4", 4),
+        ("enter", "car", "car", 5),
+    ]
+    assert verify_run(out, None).exact
