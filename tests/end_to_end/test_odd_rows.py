@@ -14,7 +14,7 @@ import pytest
 import skyray
 from gateway.client import flows
 from gateway.client.answers import Answer
-from gateway.commands.stream_options import subscribe_all
+from gateway.live.subscription_files import subscribe_all
 from gateway.runs.verify import verify_run
 from gateway.serve.writer import PublishedRow
 from matching.decoding import cut_deep, decode_object, is_deep
@@ -121,11 +121,11 @@ def test_files_of_subscriptions_and_of_messages_of_any_depth_are_judged_by_row(w
     read = [row if isinstance(row, str) else None for _, row in read_rows(path)]
     assert read == reasons_of(SUBSCRIPTIONS)
     stream = Stream(words, tmp_path / "out")
-    counts = subscribe_all(stream.pipe.batching, [path])
+    counts = subscribe_all(stream.pipe.batching, [path], print)
     assert counts["subscriptions"] == len(TAKEN_SUBSCRIPTIONS) == len(SUBSCRIPTIONS) - counts["rejected"]
     assert capsys.readouterr().err.count("refused, too_deep: lists and objects are nested") == counts["rejected"]
     path.write_text(json.dumps(ALL | {"kind": "bool"}) + "\n" + json.dumps(ALL | {"subscription_id": "good"}))
-    assert subscribe_all(stream.pipe.batching, [path]) == {"subscriptions": 1, "rejected": 1}
+    assert subscribe_all(stream.pipe.batching, [path], print) == {"subscriptions": 1, "rejected": 1}
     assert "line 1 refused, unknown_kind: subscription 'all'" in capsys.readouterr().err
 
     path = tmp_path / "messages.jsonl"
