@@ -123,10 +123,10 @@ def test_files_of_subscriptions_and_of_messages_of_any_depth_are_judged_by_row(w
     stream = Stream(words, tmp_path / "out")
     counts = subscribe_all(stream.pipe.batching, [path], print)
     assert counts["subscriptions"] == len(TAKEN_SUBSCRIPTIONS) == len(SUBSCRIPTIONS) - counts["rejected"]
-    assert capsys.readouterr().err.count("refused, too_deep: lists and objects are nested") == counts["rejected"]
+    assert capsys.readouterr().out.count("refused, too_deep: lists and objects are nested") == counts["rejected"]
     path.write_text(json.dumps(ALL | {"kind": "bool"}) + "\n" + json.dumps(ALL | {"subscription_id": "good"}))
     assert subscribe_all(stream.pipe.batching, [path], print) == {"subscriptions": 1, "rejected": 1}
-    assert "line 1 refused, unknown_kind: subscription 'all'" in capsys.readouterr().err
+    assert "line 1 refused, unknown_kind: subscription 'all'" in capsys.readouterr().out
 
     path = tmp_path / "messages.jsonl"
     path.write_bytes(b"\n".join(line for line, _ in MESSAGES.values() if b"lng" not in line))
