@@ -54,31 +54,35 @@ class Recipe:
     degrees: float = 0.0
 
 
+def at_place(place: Any) -> Any:
+    """What is at "module:name", imported now; what is no text is returned as it is."""
+    if not isinstance(place, str):
+        return place
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
 class ByName(Mapping[str, Any]):
-    """Engines, or window indexes, by name: classes first, then classes that are imported when they are looked up.
+    """Engines, or window indexes, by name; the class is imported when it is looked up.
 
     Pickled by names, so that a task on another machine imports what it looks up, and nothing else.
 
     Parameters
     ----------
-    *known : type             with attribute `name`; the first is the default
-    **places : str            name to "module:class"
+    own : mapping of str to str    those that a user would choose: name to "module:class", the default first
+    **others : str                 the same of papers and opponents
+
+    Attributes
+    ----------
+    own : list of str
     """
 
-    def __init__(self, *known: Any, **places: str):
-        self._places: dict[str, Any] = {each.name: each for each in known} | places
-
-    @property
-    def own(self) -> list[str]:
-        """Names of those that are imported with the table."""
-        return [name for name, place in self._places.items() if not isinstance(place, str)]
+    def __init__(self, own: Mapping[str, str], **others: str):
+        self.own = list(own)
+        self._places = {**own, **others}
 
     def __getitem__(self, name: str) -> Any:
-        found = self._places[name]
-        if not isinstance(found, str):
-            return found
-        module, _, attribute = found.partition(":")
-        return getattr(import_module(module), attribute)
+        return at_place(self._places[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
@@ -88,6 +92,19 @@ class ByName(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+class _Imported:
+    """A field that is given as a class or as "module:class", and imported when it is first read."""
+
+    def __get__(self, kind: Any, owner: Any = None) -> type[KindOperator] | None:
+        if kind is None:
+            return None  # the default
+        found = vars(kind)["operator"] = at_place(vars(kind)["operator"])
+        return found
+
+    def __set__(self, kind: Any, value: "type[KindOperator] | str | None") -> None:
+        vars(kind)["operator"] = value
 
 
 @dataclass(frozen=True)
@@ -113,7 +130,7 @@ class Kind:
     columns : tuple of str    message columns it needs beside place and terms: of "counts", "event_time_us"
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
-    operator : type of KindOperator
+    operator : type of KindOperator    may be given as "module:class", which is imported when it is read
     objects : mapping         fields that differ in a stream of objects (`Kinds.of_objects`)
     recipe : Recipe
     """
@@ -121,7 +138,7 @@ class Kind:
     code: int
     name: str
     place: str
-    operator: type[KindOperator] | None = None
+    operator: _Imported = _Imported()
     message_place: str = "centre"
     wraps: bool = False
     needs_extent: bool = False
@@ -141,7 +158,7 @@ class Kind:
     @property
     def runs(self) -> bool:
         """Whether it has an operator."""
-        return self.operator is not None
+        return vars(self)["operator"] is not None
 
     @property
     def standing(self) -> bool:

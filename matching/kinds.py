@@ -1,25 +1,12 @@
 """The table of kinds: all that the rest of the project knows of a kind is its row here.
 
-Of engines and window indexes a row has the default, first, then others by the place where they are: these are imported
-when a run or a benchmark names them, and never otherwise. A program that wires a topology may hand in a table with more
-kinds (`Kinds.plus`).
+Operators, engines and window indexes stand by the place where they are, the default first: each is imported when it is
+used, so that a command that only names kinds loads no kernels. A program that wires a topology may hand in a table with
+more kinds (`Kinds.plus`).
 """
 
-from matching.boolean.engines.cell_term import CellTerm
-from matching.boolean.operator import BooleanOperator
-from matching.decay.engines.keyword_blocks import KeywordBlocks
-from matching.decay.operator import DecayOfObjects, DecayOperator, DecayWindow
 from matching.kind_table import ByName, Kind, Kinds, Recipe
-from matching.knn.engines.influence_grid import InfluenceGrid
-from matching.knn.operator import KnnOfObjects, KnnOperator, KnnWindow
 from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
-from matching.skyline.engines.eager import Eager
-from matching.skyline.engines.eager_star import EagerStar
-from matching.skyline.operator import SkylineOperator
-from matching.skyline.windows.inverted import InvertedWindow
-from matching.topk.engines.skype import Skype
-from matching.topk.operator import TopkOperator
-from matching.topk.windows.segments import Segments
 
 KINDS = Kinds(
     [
@@ -27,14 +14,14 @@ KINDS = Kinds(
             BOOLEAN,
             "boolean",
             "region",
-            BooleanOperator,
+            "matching.boolean.operator:BooleanOperator",
             message_place="box",
             wraps=True,
             all_keywords=True,
             fields=("match",),
             shapes=("circle", "polygon"),
             engines=ByName(
-                CellTerm,
+                {"cell_term": "matching.boolean.engines.cell_term:CellTerm"},
                 lfilter="papers.lfilter.lfilter:LFilter",
                 lfilter_paper="papers.lfilter.lfilter_paper:LFilterPaper",
                 mbr_trie="papers.lfilter.mbr_trie:MbrTrie",
@@ -51,11 +38,11 @@ KINDS = Kinds(
             TOPK,
             "topk",
             "point",
-            TopkOperator,
+            "matching.topk.operator:TopkOperator",
             fields=("k", "alpha"),
             shapes=("polygon", "radius_m"),
             engines=ByName(
-                Skype,
+                {"skype": "matching.topk.engines.skype:Skype"},
                 skype_paper="papers.skype.skype_paper:SkypePaper",
                 skype_paper_trees="papers.skype.skype_paper:SkypePaperTrees",
                 l2_scan="baselines.topk.l2_scan:L2Scan",
@@ -63,7 +50,7 @@ KINDS = Kinds(
                 ciq="papers.ciq.topk:CiqTopk",
             ),
             windows=ByName(
-                Segments,
+                {"segments": "matching.topk.windows.segments:Segments"},
                 il_quadtree="baselines.topk.il_quadtree:ILQuadtree",
                 ir_tree="baselines.topk.ir_tree:IRTrees",
                 inverted_ring="baselines.topk.inverted_ring:InvertedRing",
@@ -74,13 +61,13 @@ KINDS = Kinds(
             DECAY,
             "decay",
             "point",
-            DecayOperator,
+            "matching.decay.operator:DecayOperator",
             fields=("k", "alpha"),
             shapes=("polygon", "radius_m"),
             fades=True,
             columns=("counts", "event_time_us"),
             engines=ByName(
-                KeywordBlocks,
+                {"keyword_blocks": "matching.decay.engines.keyword_blocks:KeywordBlocks"},
                 ciq="papers.ciq.ciq:Ciq",
                 ciq_h="papers.ciq.ciq:CiqH",
                 ciq_paper="papers.ciq.ciq_paper:CiqPaper",
@@ -90,43 +77,51 @@ KINDS = Kinds(
                 block_inverted_file="papers.ciq.block_inverted_file:BlockInvertedFile",
                 inverted_file="baselines.decay.inverted_file:DecayInvertedFile",
             ),
-            objects={"operator": DecayOfObjects, "windows": ByName(DecayWindow)},
+            objects={
+                "operator": "matching.decay.operator:DecayOfObjects",
+                "windows": ByName({"runs": "matching.decay.operator:DecayWindow"}),
+            },
             recipe=Recipe("CIQ", k=(10, 30), share=20),
         ),
         Kind(
             KNN,
             "knn",
             "point",
-            KnnOperator,
+            "matching.knn.operator:KnnOperator",
             fields=("k",),
             shapes=("polygon", "radius_m"),
             nearest=True,
             engines=ByName(
-                InfluenceGrid,
+                {"influence_grid": "matching.knn.engines.influence_grid:InfluenceGrid"},
                 single_grid="papers.dkm_sks.single_grid:SingleGrid",
                 inverted_file="baselines.knn.inverted_file:KnnInvertedFile",
             ),
-            objects={"operator": KnnOfObjects, "windows": ByName(KnnWindow)},
+            objects={
+                "operator": "matching.knn.operator:KnnOfObjects",
+                "windows": ByName({"runs": "matching.knn.operator:KnnWindow"}),
+            },
             recipe=Recipe("DkM-SKS", k=(1, 10), share=4),
         ),
         Kind(
             SKYLINE,
             "skyline",
             "region",
-            SkylineOperator,
+            "matching.skyline.operator:SkylineOperator",
             wordless=False,  # its text score is a share of the keywords
             needs_extent=True,  # closeness is measured in half diagonals of the region
             needs_ended=True,
             engines=ByName(
-                EagerStar,
-                Eager,
+                {
+                    "eager_star": "matching.skyline.engines.eager_star:EagerStar",
+                    "eager": "matching.skyline.engines.eager:Eager",
+                },
                 lazy="baselines.skyline.lazy:Lazy",
                 skyline_only="baselines.skyline.skyline_only:SkylineOnly",
                 bnl="baselines.skyline.bnl:Bnl",
                 sweep="baselines.skyline.sweep:Sweep",
             ),
             windows=ByName(
-                InvertedWindow,
+                {"inverted": "matching.skyline.windows.inverted:InvertedWindow"},
                 mf_rtree="papers.skyline.mf_rtree:MfRtree",
                 mf_rtree_paper="papers.skyline.mf_rtree:MfRtreePaper",
                 ir_tree="baselines.skyline.ir_tree:IrTree",

@@ -12,6 +12,8 @@ from spark_etl.paths import ObjectDecoder
 from spark_etl.times import time_reader
 
 FORMATS = ("auto", "jsonl", "csv", "parquet", "json")
+#: Columns of a message of a live stream; the user may name the input's column for each.
+ROLES = ("text", "lat", "lon", "time", "id")
 #: Input that stands for standard input.
 STANDARD_INPUT = "-"
 

@@ -39,8 +39,8 @@ MAX_AHEAD_S = 86_400.0
 QUERY_BOLTS_EACH = 16
 #: Batches in flight, where neither settings nor the size of batches give a number.
 CREDITS = 4
-#: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues
-#: (`benchmarks.latency`), and with one a process would be idle.
+#: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues,
+#: and with one a process would be idle.
 LIVE_CREDITS = 2
 #: Terms that a live stream may admit, and the largest number that a user may give: ids stay below 2**31.
 MOST_TERMS, MOST_TERMS_LIMIT = 1_000_000, 100_000_000

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from gateway.live.backing_up import back_up
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, cell
 from topology.core.places import require_local
@@ -24,6 +23,8 @@ def backup(
     The stream goes on meanwhile. To restore a backup, name it in the place of the folder: `skyray serve --out COPY`.
     Clients that have read further than the copy goes are told so.
     """
+    from gateway.live.backing_up import back_up
+
     require_local(folder=folder, to=to)
     found = back_up(folder, to)
     lost = f"; {found.lost_parts:,} parts of updates are gone from the folder" if found.lost_parts else ""

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from gateway.live.converting import convert as converted
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, cell
 from topology.core.places import require_local
@@ -27,6 +26,8 @@ def convert(
     FOLDER stays as it is. Resume the stream with `skyray serve --out TO`: it matches its log from the beginning and
     gives the same updates. Ids of events end otherwise than before, so clients begin anew.
     """
+    from gateway.live.converting import convert as converted
+
     require_local(folder=folder, to=to)
     found = converted(folder, to)
     Terminal(json).answer(

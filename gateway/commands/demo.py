@@ -15,15 +15,11 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands.etl import run_etl_shown
-from gateway.commands.run import run_shown
-from gateway.commands.run_summary import print_ending
 from gateway.commands.verify import verify_shown
-from gateway.shell.doctor import examine
 from gateway.shell.options import Command, Json, example
 from gateway.shell.per_kind import WORDS
 from gateway.shell.places import ATTRIBUTES, check_places, write_places
 from gateway.shell.terminal import Terminal, cell
-from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.extras import require
 from matching.kinds import KINDS
@@ -126,6 +122,10 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
     ConfigError
         If the machine lacks something, with the remedy; before any work is done.
     """
+    from gateway.commands.run_summary import print_ending
+    from gateway.commands.running import run_shown
+    from gateway.subscriptions.generate import generate_subscriptions
+
     check_places(min_population)
     require("spark", "the demo")
     require("ray", "the demo")
@@ -154,6 +154,8 @@ def run_demo(terminal: Terminal, out: Path, min_population: int, per_kind: int, 
 
 
 def _check_machine(out: Path) -> None:
+    from gateway.shell.doctor import examine
+
     faults = [finding for finding in examine(out) if finding.state == "fail"]
     if faults:
         raise ConfigError("; ".join(f"{fault.name}: {fault.found}: {fault.remedy}" for fault in faults))

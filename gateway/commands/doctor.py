@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from gateway.shell.doctor import examine
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, table
 
@@ -18,6 +17,8 @@ def doctor(
     json: Json = False,
 ) -> int:
     """Check Java, cores, memory, shared memory, disk and packages; print the remedy for each fault."""
+    from gateway.shell.doctor import examine
+
     findings = examine(out)
     failed = any(finding.state == "fail" for finding in findings)
     payload = {"ok": not failed, "findings": [finding._asdict() for finding in findings]}

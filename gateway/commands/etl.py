@@ -20,7 +20,6 @@ from gateway.shell.terminal import Terminal, cell, shortened, table
 from matching.extras import require
 from matching.reasons import REASONS
 from spark_etl.options import EtlOptions
-from spark_etl.trial import try_rows
 
 #: Options that are not called as their field is; that a field is a column's name goes without saying.
 CALLED = {"input_format": "format", "csv_delimiter": "delimiter", "stem_language": "stem", "sink": "stream"}
@@ -91,6 +90,8 @@ def run_etl_shown(terminal: Terminal, options: Mapping[str, Any]) -> dict[str, A
 
 def try_shown(terminal: Terminal, options: Mapping[str, Any], rows: int) -> int:
     """Show what becomes of the first rows; writes nothing."""
+    from spark_etl.trial import try_rows
+
     found = try_rows(EtlOptions(**options), rows)
     terminal.answer(found, lambda out: print_trial(out, found))
     return 0

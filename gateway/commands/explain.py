@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.runs.explaining import explain as explain_run
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, cell, say_checkpoint, table
 
@@ -29,6 +28,8 @@ def explain(
     As of the last boundary with published updates, or of a live stream that runs as of its last checkpoint; rules and
     scores are the oracle's.
     """
+    from gateway.runs.explaining import explain as explain_run
+
     terminal = Terminal(json)
     with terminal.steps("explain"):
         answer = explain_run(run_dir, subscription, message)

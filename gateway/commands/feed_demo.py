@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands.demo import WINDOW, Demo
-from gateway.live.status import read_status
 from gateway.shell.options import Command, Json, example
 from gateway.shell.places import check_places, places, standing_query
 from gateway.shell.terminal import Terminal, cell, shortened
@@ -64,6 +63,7 @@ def run_feed_demo(terminal: Terminal, out: Path, seconds: float, per_kind: int) 
     """
     check_places(15_000)
     require("spark", "the demo")
+    from gateway.live.status import read_status
     from spark_etl.session import check_java
 
     check_java()

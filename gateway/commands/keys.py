@@ -11,7 +11,6 @@ from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal, table
 from matching.errors import ConfigError
 from matching.extras import require
-from topology.folder import KEYS
 
 app = typer.Typer(cls=Group, name="keys", help="API keys of `skyray serve`.", no_args_is_help=True)
 
@@ -90,4 +89,6 @@ def _path_of(out: Path | None, keys: Path | None) -> Path:
     """The file of the keys. Raises ConfigError unless one of the two is given."""
     if (out is None) == (keys is None):
         raise ConfigError("--out or --keys: name the folder of the stream, or the file of its keys")
+    from topology.folder import KEYS
+
     return out / KEYS if out is not None else Path(keys or "")

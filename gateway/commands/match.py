@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands import stream_options as stream
-from gateway.commands.run_summary import print_rejected
-from gateway.runs.reaching import reach, why_not
 from gateway.shell.listing import listing
 from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal, table, write_lines
@@ -42,6 +40,9 @@ def match(
     Kinds that keep the k best messages would have it unless better ones exist: for a run, skyray explain says whether
     they do.
     """
+    from gateway.commands.run_summary import print_rejected
+    from gateway.runs.reaching import reach, why_not
+
     terminal = Terminal(json)
     answer = reach(subscriptions, messages, text, at, world, attributes=attribute or (), distance=distance)
 

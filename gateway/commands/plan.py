@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.load.measuring import measure
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError
@@ -44,6 +43,8 @@ def plan(
     With --profile the costs are those of a profile (`python -m benchmarks.workloads.profile`): its subscriptions of all
     kinds, at --rate.
     """
+    from gateway.load.measuring import measure
+
     terminal, load = Terminal(json), Load(rate, nodes, cores)
     require_positive(load, query_bolts)
     if profile is None and not kind:

@@ -14,7 +14,6 @@ from gateway.commands import stream_options as stream
 from gateway.shell.listing import fitted
 from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal, cell
-from gateway.subscriptions.preview import preview_subscriptions
 
 app = typer.Typer()
 
@@ -35,6 +34,8 @@ def preview(
     A day and a week are the last ones of the folder. Of kinds that keep the best messages, those that match compete.
     Exit code 1 if a row is refused.
     """
+    from gateway.subscriptions.preview import preview_subscriptions
+
     terminal = Terminal(json)
     with terminal.steps("preview"):
         previewed = preview_subscriptions(subscriptions, messages, world, shown, distance=distance)

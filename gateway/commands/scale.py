@@ -9,13 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.commands.run import resumed_settings, run_shown
-from gateway.commands.run_summary import print_ending
 from gateway.shell.options import Command, Defined, Json, example, of_model, shares
 from gateway.shell.terminal import Terminal, cell
 from matching.errors import ConfigError, TopologyError
 from topology.core.places import is_remote, place
-from topology.folder import FINISHED, RunFolder
 from topology.given import Given
 from topology.scaling import drop_request, write_request
 from topology.settings import RunConfig
@@ -51,6 +48,10 @@ def scale(
             f"{place(run_dir)}: a run in an object store takes no requests; interrupt it, then continue with "
             "skyray run --resume and the new numbers"
         )
+    from gateway.commands.run_summary import print_ending
+    from gateway.commands.running import resumed_settings, run_shown
+    from topology.folder import FINISHED, RunFolder
+
     numbers = numbers.of_command_line()
     if not numbers:
         raise ConfigError("scale: what is to change is missing; give a number of tasks, such as --query-bolts 8")

@@ -15,6 +15,7 @@ from gateway.commands.delivering import Deliveries
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
 from gateway.live.recording import record
+from gateway.live.subscription_files import subscribe_all
 from gateway.serve.access import Access
 from gateway.serve.app import make_app
 from gateway.serve.asking import Asking
@@ -222,7 +223,7 @@ def serve_stream(
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
         if not earlier:
-            stream.subscribe_all(writer.batching, own.subscriptions)
+            subscribe_all(writer.batching, own.subscriptions)
         wal.settle = releaser.settle
         access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
         door = Door(admission, registry, wal, writer, hub, releaser, access)

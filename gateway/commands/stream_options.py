@@ -1,7 +1,7 @@
-"""What `skyray run`, `skyray live` and `skyray serve` have in common: options, and the subscriptions of a stream."""
+"""Options that `skyray run`, `skyray live` and `skyray serve` have in common."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
@@ -9,17 +9,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from gateway.live.batching import Batching
-from gateway.live.mapping import ROLES
 from gateway.shell.logs import LogFormat
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.per_kind import WORDS
 from matching.errors import ConfigError
-from matching.kinds import KINDS
-from matching.reasons import explain
-from spark_etl.options import EtlOptions
-from spouts.lines import read_rows
-from topology.core.executors.logs import driver_log
+from spark_etl.options import ROLES, EtlOptions
 from topology.settings import NOT_LIVE, LiveConfig
 
 #: Sections of the settings that a run and a stream read.
@@ -179,24 +173,6 @@ def column_options() -> Iterator[Parameter]:
 def named_columns(options: dict[str, Any]) -> dict[str, str]:
     """The columns that these options name, by role."""
     return {name.removesuffix(_COLUMN): column for name, column in options.items()}
-
-
-def subscribe_all(batching: Batching, files: Iterable[Path]) -> dict[str, int]:
-    """Log the subscriptions of files; returns the numbers accepted and refused. Raises InputError."""
-    counts = {"subscriptions": 0, "rejected": 0}
-    for path in files:
-        for number, row in read_rows(path):
-            if isinstance(row, str):
-                reason, what = row, explain(row, KINDS)
-            else:
-                columns = {name: value for name, value in row.items() if name not in ("at", "until")}
-                refused = batching.subscribe(columns)
-                reason, what = (refused.reason, refused.what) if refused else (None, "")
-            counts["subscriptions" if reason is None else "rejected"] += 1
-            if reason is not None:
-                driver_log().warning("row_refused", file=str(path), line=number, reason=reason, what=what)
-    batching.close()
-    return counts
 
 
 def say(line: str) -> None:

@@ -16,7 +16,6 @@ from gateway.shell.listing import listing
 from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import Terminal, cell, write_lines
-from gateway.subscriptions.checking import check_subscriptions
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -59,6 +58,8 @@ def check(
 
     Matches a day are counted over the messages of the folder. Exit code 1 if any row is rejected.
     """
+    from gateway.subscriptions.checking import check_subscriptions
+
     terminal = Terminal(json)
     with terminal.steps("subscriptions check"):
         report = check_subscriptions(files, messages, world, distance=distance)

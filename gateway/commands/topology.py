@@ -10,20 +10,14 @@ from typing import Any
 import numpy as np
 import typer
 
-from bolts.delivery import DeliveryBolt
 from gateway.commands.run import QUIET, SHOWN, Settings
 from gateway.commands.stream_options import READ
 from gateway.shell.groups import Group
 from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal
 from matching.space import EARTH, Space
-from matching.text import Vocabulary
 from matching.window import Window
-from spouts.cuts import Cuts
-from spouts.parquet import ParquetSpout
-from spouts.subscriptions import SubscriptionSpout
 from topology.settings import CREDITS, RunConfig, load_config
-from topology.wiring import build_plan, router_of, wire
 
 #: Meaning of the symbols and words in a plan.
 LEGEND = {
@@ -47,6 +41,8 @@ def show(settings: Settings, json: Json = False) -> int:
 
     With messages and subscriptions it is the plan of `skyray run` with these options, else the same without data.
     """
+    from topology.wiring import build_plan
+
     stand_ins = {"messages": Path("MESSAGES"), "subscriptions": [Path("SUBSCRIPTIONS")], "out": Path("OUT")}
     missing = {name: value for name, value in stand_ins.items() if name not in settings}
     run_config = load_config(settings | missing)
@@ -66,6 +62,13 @@ def legend(plan: Any) -> str:
 
 def _plan_without_data(config: RunConfig) -> Any:
     """The components and edges of a run whose data is not there yet; nothing is read."""
+    from bolts.delivery import DeliveryBolt
+    from matching.text import Vocabulary
+    from spouts.cuts import Cuts
+    from spouts.parquet import ParquetSpout
+    from spouts.subscriptions import SubscriptionSpout
+    from topology.wiring import router_of, wire
+
     space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
     return wire(
         ParquetSpout(config.messages, window, space, Cuts.parse(config.batch, window)),

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.runs.verify import verify_run
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal
 from matching.errors import ConfigError, InputError
@@ -46,6 +45,8 @@ def verify(
 
 def verify_shown(terminal: Terminal, run_dir: Path, sample: int | None, seed: int, plain: bool = False) -> Any:
     """Verify a run with its progress shown; `sample` None checks everything."""
+    from gateway.runs.verify import verify_run
+
     if not place(run_dir).is_dir():
         raise InputError("no_run", f"{run_dir} is no folder; name the --out of a finished `skyray run`")
     with terminal.progress("verify", "messages") as show:

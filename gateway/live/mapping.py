@@ -13,9 +13,8 @@ from matching.errors import ConfigError, InputError
 from matching.fields import event_time_us, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
 from spark_etl.finding import FirstColumns, Seen, columns_of_roles, columns_of_row, may_be
+from spark_etl.options import ROLES
 
-#: Columns of a message; the user may name the input's column for each.
-ROLES = ("text", "lat", "lon", "time", "id")
 #: Bounds of the cache of found columns: sets of column names, and columns of one set.
 _SHAPES, _COLUMNS = 1_000, 200
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from gateway.live.admission import RefusedLine
-from gateway.live.mapping import ROLES, ColumnMapping
+from gateway.live.mapping import ColumnMapping
 from matching.attributes import CATEGORIES, CATEGORY, NUMBER, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
 from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us
@@ -25,6 +25,7 @@ from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import MESSAGE_ROLES, content_of
 from matching.window import NO_FLOOR
+from spark_etl.options import ROLES
 
 #: Lines from which they are read together.
 MANY = 8

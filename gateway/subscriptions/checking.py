@@ -6,9 +6,9 @@ the folder that it would match.
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.runs.reader import subscriber
 from gateway.subscriptions.past import Past, read_past, tested
@@ -18,7 +18,7 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import DISTANCE, Space
 from matching.text import Vocabulary
-from matching.validate import subscription_row
+from matching.validate import ParsedSubscription, subscription_row
 from spouts.lines import read_rows
 from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of
@@ -29,6 +29,44 @@ ESTIMATE = (
     "days that its messages span, by the nine tenths in the middle, so that a few absurd dates do not count; of kinds "
     "that keep the best ones it is how many compete; fewer are updates"
 )
+
+
+class JudgedRow(NamedTuple):
+    """A row of a file of subscriptions.
+
+    place : dict    `file` and `line`
+    row : dict      without `unsubscribe`; empty if it is no object
+    ends : str or None    the subscription that it ends
+    found : ParsedSubscription or Refusal    a Refusal of a row that ends one means nothing
+    """
+
+    place: dict[str, Any]
+    row: dict[str, Any]
+    ends: Any
+    found: ParsedSubscription | Refusal
+
+
+def judged_rows(
+    paths: Sequence[str | os.PathLike[str]], vocabulary: Vocabulary, space: Space, kinds: Kinds
+) -> Iterator[JudgedRow]:
+    """The rows of some files as a run takes them. Raises InputError if a file is missing or damaged."""
+    for path in paths:
+        for line, row in read_rows(path):
+            columns = {} if isinstance(row, str) else {name: row[name] for name in row if name != "unsubscribe"}
+            parsed = Refusal(row) if isinstance(row, str) else subscription_row(columns, vocabulary, space, kinds)
+            if not isinstance(parsed, Refusal):
+                parsed = contradiction(columns.get("where"), vocabulary.attributes) or parsed
+            if not isinstance(parsed, Refusal) and not kinds[parsed.kind].runs:
+                parsed = Refusal("kind_without_engine")
+            ends = None if isinstance(row, str) else row.get("unsubscribe")
+            yield JudgedRow({"file": os.fspath(path), "line": line}, columns, ends, parsed)
+
+
+def refused(row: JudgedRow, refusal: Refusal, kinds: Kinds) -> dict[str, Any]:
+    """Why a row is refused: `subscription_id`, None if it has none, `reason` and `what`."""
+    name = identifier(row.row.get("subscription_id")) or None
+    what = meaning_of(refusal.reason, kinds, refusal.detail)
+    return {"subscription_id": name, "reason": refusal.reason, "what": what}
 
 
 def check_subscriptions(
@@ -74,12 +112,11 @@ def check_subscriptions(
     rows: list[dict[str, Any]] = []
     reasons: Counter[str] = Counter()
     ids: Counter[str] = Counter()
-    for path in paths:
-        for line, row in read_rows(path):
-            verdict = _verdict_of(row, vocabulary, space, past, kinds)
-            reasons.update([verdict["reason"]] if verdict["verdict"] == "rejected" else [])
-            ids.update([verdict["subscription_id"]] if verdict["reason"] is None and "kind" in verdict else [])
-            rows.append({"file": os.fspath(path), "line": line, **verdict})
+    for row in judged_rows(paths, vocabulary, space, kinds):
+        verdict = _verdict_of(row, vocabulary, past, kinds)
+        reasons.update([verdict["reason"]] if verdict["verdict"] == "rejected" else [])
+        ids.update([verdict["subscription_id"]] if verdict["reason"] is None and "kind" in verdict else [])
+        rows.append(row.place | verdict)
     rejected = sum(reasons.values())
     return {
         "rows": rows,
@@ -92,22 +129,13 @@ def check_subscriptions(
     }
 
 
-def _verdict_of(
-    row: dict[str, Any] | str, vocabulary: Vocabulary, space: Space, past: Past, kinds: Kinds
-) -> dict[str, Any]:
-    if isinstance(row, str):
-        return _refused(Refusal(row), kinds)
-    if row.get("unsubscribe") is not None:
-        return {"verdict": "accepted", "reason": None, "what": f"ends {row['unsubscribe']}, if it is there by then"}
-    row = {name: value for name, value in row.items() if name != "unsubscribe"}
-    parsed = subscription_row(row, vocabulary, space, kinds)
-    if not isinstance(parsed, Refusal):
-        parsed = contradiction(row.get("where"), vocabulary.attributes) or parsed
+def _verdict_of(row: JudgedRow, vocabulary: Vocabulary, past: Past, kinds: Kinds) -> dict[str, Any]:
+    if row.ends is not None:
+        return {"verdict": "accepted", "reason": None, "what": f"ends {row.ends}, if it is there by then"}
+    parsed = row.found
     if isinstance(parsed, Refusal):
-        return _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
+        return {"verdict": "rejected", **refused(row, parsed, kinds)}
     kind = kinds[parsed.kind]
-    if not kind.runs:
-        return _refused(Refusal("kind_without_engine"), kinds)
     matched = int(tested(parsed, kind, vocabulary, past).matched.sum())
     unknown = [word for word in parsed.words if vocabulary.id_of(word) is None and word not in vocabulary.stop_terms]
     return {
@@ -120,10 +148,5 @@ def _verdict_of(
         "stop_words": [word for word in parsed.words if word in vocabulary.stop_terms],
         "messages": matched,
         "matches_per_day": None if past.days is None else matched / past.days,
-        "more": subscriber(row, parsed, kinds).more,
+        "more": subscriber(row.row, parsed, kinds).more,
     }
-
-
-def _refused(refusal: Refusal, kinds: Kinds) -> dict[str, Any]:
-    what = meaning_of(refusal.reason, kinds, refusal.detail)
-    return {"verdict": "rejected", "reason": refusal.reason, "what": what}

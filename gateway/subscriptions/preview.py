@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from gateway.runs.message_rows import MessageRows, Row
+from gateway.subscriptions.checking import judged_rows, refused
 from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
 from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import DISTANCE
 from matching.text import Vocabulary
-from matching.validate import ParsedSubscription, subscription_row
+from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
-from spouts.lines import read_rows
 from spouts.manifest import world_of
-from spouts.subscriptions import load_vocabulary, meaning_of
+from spouts.subscriptions import load_vocabulary
 
 _DAYS = {"day": 1, "week": 7}
 
@@ -70,19 +70,13 @@ def preview_subscriptions(
     """
     vocabulary = load_vocabulary(etl)
     space, past, read = world_of(etl, world, distance=distance), read_past(etl, vocabulary), MessageRows(etl).read
-    for path in paths:
-        for line, row in read_rows(path):
-            if not isinstance(row, str) and row.get("unsubscribe") is not None:
-                continue
-            row = row if isinstance(row, str) else {name: row[name] for name in row if name != "unsubscribe"}
-            parsed = Refusal(row) if isinstance(row, str) else subscription_row(row, vocabulary, space, kinds)
-            place = {"file": os.fspath(path), "line": line}
-            if isinstance(parsed, Refusal):
-                name = None if isinstance(row, str) else row.get("subscription_id")
-                what = meaning_of(parsed.reason, kinds, parsed.detail)
-                yield place | {"subscription_id": name, "reason": parsed.reason, "what": what}
-            else:
-                yield place | preview_of(parsed, kinds, vocabulary, past, read, shown)
+    for row in judged_rows(paths, vocabulary, space, kinds):
+        if row.ends is not None:
+            continue
+        if isinstance(row.found, Refusal):
+            yield row.place | refused(row, row.found, kinds)
+        else:
+            yield row.place | preview_of(row.found, kinds, vocabulary, past, read, shown)
 
 
 def preview_of(

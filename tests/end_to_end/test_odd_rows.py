@@ -14,7 +14,7 @@ import pytest
 import skyray
 from gateway.client import flows
 from gateway.client.answers import Answer
-from gateway.commands.stream_options import subscribe_all
+from gateway.live.subscription_files import subscribe_all
 from gateway.runs.verify import verify_run
 from gateway.serve.writer import PublishedRow
 from matching.decoding import cut_deep, decode_object, is_deep

@@ -100,7 +100,7 @@ def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
         ({"command": "`E --block 64`"}, "ciq-places.json was made by"),
         ({"command": "`E --figures standard,alpha`"}, "ciq-places.json was made by"),
         (
-            {"results": "`new-words.json`", "command": "`python -m benchmarks.new_words`", "verdict": "refuted"},
+            {"results": "`stores.json`", "command": "`python -m benchmarks.stores`", "verdict": "refuted"},
             "differ",
         ),
         ({"results": "none", "verdict": "refuted"}, "refuted, without results"),

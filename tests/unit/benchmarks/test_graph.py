@@ -46,8 +46,12 @@ def test_nodes_are_packages_but_for_the_framework_and_the_gateway():
 
 
 def test_imports_inside_functions_are_for_extras_but_for_these():
-    """`gateway.entry` handles Ctrl-C during its import; those of `matching` keep Numba out of Spark's workers."""
+    """`gateway.entry` handles Ctrl-C during its import; those of `matching` keep Numba out of Spark's workers.
+
+    Commands import what they run when they are called: their help pages come at once.
+    """
     inside = graph.measure(graph.sources())["inside"]
+    inside.pop("gateway.commands")
     ours = {node: counts["ours"] for node, counts in inside.items() if counts["ours"]}
     assert ours == {"gateway.entry": 1, "matching": 8}, "move the new one to the top of its file"
 

@@ -188,7 +188,7 @@ def test_cli_run_passes_on_what_was_given_and_nothing_else(monkeypatch):
         told.update(options)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("gateway.commands.run.load_config", load_config)
+    monkeypatch.setattr("gateway.commands.running.load_config", load_config)
     arguments = ["--batch", "5000", "--overwrite", "--engine", "topk=a", "--engine", "boolean=b", "--messages", "m"]
     assert cli.main(["run", *arguments, "--subscriptions", "x", "y"]) == 2
     assert told == {
@@ -248,6 +248,26 @@ def test_cli_help_without_heavy_imports():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=cli_home())
     assert done.returncode == 0, done.stderr
     assert "subscriptions" in done.stdout
+
+
+HEAVY = {"numba", "pyarrow", "ray", "pyspark", "pandas", "fastapi", "uvicorn", "matplotlib"}
+#: Their options are the parameters of the functions that they call.
+LOADED_FOR_HELP = frozenset(("bench", "loadtest", "subscriptions"))
+
+
+def test_help_of_a_command_imports_nothing_heavy():
+    pages = [name for name in commands() if name.partition(" ")[0] not in LOADED_FOR_HELP]
+    code = f"""if True:
+        import sys
+        from gateway.cli import main
+        for page in {pages!r}:
+            assert main([*page.split(), "--help"]) == 0
+            heavy = {HEAVY!r} & set(sys.modules)
+            assert not heavy, f"{{page}} imports {{heavy}}"
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=cli_home())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage:") == len(pages) > 20
 
 
 def cli_home():
@@ -364,7 +384,7 @@ def test_cli_error_in_command_gives_its_exit_code(monkeypatch, capsys, error, co
     def broken(*_args):
         raise error
 
-    monkeypatch.setattr("gateway.commands.doctor.examine", broken)
+    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
     assert cli.main(["doctor"]) == code
     printed = capsys.readouterr()
     assert printed.err.startswith("error: ")
@@ -378,7 +398,7 @@ def test_cli_traceback_of_a_component_is_shown_where_the_program_is_to_blame(mon
         raise error
 
     error.args = ("query:0 failed in execute: no disk\nTraceback (most recent call last):\n  File x\nOSError: no disk",)
-    monkeypatch.setattr("gateway.commands.doctor.examine", broken)
+    monkeypatch.setattr("gateway.shell.doctor.examine", broken)
     cli.main(["doctor"])
     printed = capsys.readouterr().err
     assert printed.startswith("error: query:0 failed in execute: no disk\n")

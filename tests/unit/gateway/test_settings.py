@@ -38,7 +38,7 @@ def given_to(monkeypatch):
             got.append(options)
             raise ConfigError("enough")
 
-        monkeypatch.setattr("gateway.commands.run.load_config", load_config)
+        monkeypatch.setattr("gateway.commands.running.load_config", load_config)
         assert cli.main(["run", *arguments]) == 2
         return got[0] if got else None
 

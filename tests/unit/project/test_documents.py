@@ -189,16 +189,6 @@ def test_performance_says_what_saved_searches_cost():
             assert f"{ratio:.0f}" in text, (name, row["engine"])
 
 
-def test_publish_says_what_an_empty_start_costs():
-    measured = json.loads((RESULTS / "new-words.json").read_text())
-    assert measured["exact"]
-    ratios = [row["ratio"]["median"] for row in measured["measured"].values()]
-    tweets = {row["messages"] for row in measured["measured"].values()}
-    text = " ".join(text_of("docs/publish.md").split())
-    assert f"over {tweets.pop():,} tweets and {measured['subscriptions']:,} subscriptions" in text
-    assert f"{min(ratios):.2f} to {max(ratios):.2f} times as long" in text and len(ratios) == 5
-
-
 def test_formats_lists_the_names_by_which_columns_are_found():
     rows = re.findall(r"^\| [^|]+ \| `(\w+)` \| ([^|]+) \| [^|]+ \|$", text_of("docs/formats.md"), re.MULTILINE)
     told = {role: {name.strip().replace("_", "") for name in names.split(",")} for role, names in rows}
