@@ -198,7 +198,8 @@ class Bench:
         if not self.kind.standing:
             figures |= searches.apart(arrays, live)
         if self.kind.windowed:
-            figures["window_bytes"] = running.alone.window_index.size_bytes()
+            index = running.alone.window_index
+            figures |= {"window_bytes": index.size_bytes(), "order_bytes": index.order_bytes()}
         return figures
 
     def time(self, running: Running, turn: int, most_s: float = MOST_S, changes: bool = True) -> dict[str, float]:

@@ -105,10 +105,12 @@ class TupleBolt(Bolt):
         self._answer()
 
     def report(self) -> dict[str, Any]:
+        indexes = {self.kinds[code].name: index for code, index in self.indexes.items()}
         return {
             "messages_held": len(self.log),
             "log_bytes": self.log.size_bytes(),
-            "window_bytes": {self.kinds[code].name: index.size_bytes() for code, index in self.indexes.items()},
+            "window_bytes": {name: index.size_bytes() for name, index in indexes.items()},
+            "order_bytes": {"log": self.log.order_bytes()} | {name: one.order_bytes() for name, one in indexes.items()},
             "answered": {self.kinds[code].name: rows for code, rows in self.answered.items()},
         }
 

@@ -35,7 +35,6 @@ _OF_REASON = {
     "missing_id": ("subscription_id",),
     "bad_id": ("subscription_id",),
     "no_word_order": ("query",),
-    "phrase_not_served": ("query",),
     "no_needed_word": ("query",),
     "no_keyword": ("keywords",),
     "no_known_keyword": ("keywords",),

@@ -266,10 +266,16 @@ def message_passes(filters, slot, batch, row):
     lon = (batch.west[row] + batch.east[row]) / 2.0
     lat = (batch.south[row] + batch.north[row]) / 2.0
     first, last = batch.term_offsets[row], batch.term_offsets[row + 1]
-    begin, end = np.int64(0), np.int64(0)
-    if batch.order_offsets.shape[0]:
-        begin, end = batch.order_offsets[row], batch.order_offsets[row + 1]
+    begin, end = words_of(batch.order_offsets, row)
     return passes(filters, slot, lon, lat, batch.keys, row, batch.terms, first, last, batch.order, begin, end)
+
+
+@njit_no_refcount
+def words_of(order_offsets, row):
+    """Where the words of a message begin and end in order of appearance; 0, 0 where no message has any."""
+    if order_offsets.shape[0]:
+        return order_offsets[row], order_offsets[row + 1]
+    return np.int64(0), np.int64(0)
 
 
 @njit_no_refcount

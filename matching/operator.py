@@ -461,3 +461,7 @@ class WindowIndex(ABC):
     @abstractmethod
     def size_bytes(self) -> int:
         """Memory of all arrays, spare capacity included."""
+
+    def order_bytes(self) -> int:
+        """Of these the words in order of appearance, for phrases; spare capacity included."""
+        return 0

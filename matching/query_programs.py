@@ -44,11 +44,6 @@ class Query(NamedTuple):
     scores: bool
 
     @property
-    def phrases(self) -> bool:
-        """Whether there is a phrase."""
-        return any(one.operation == PHRASE for one in self.tree.leaves())
-
-    @property
     def words(self) -> tuple[str, ...]:
         """All distinct terms."""
         return tuple(dict.fromkeys(word for one in self.tree.leaves() for word in one.words()))

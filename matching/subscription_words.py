@@ -66,8 +66,6 @@ def indexed_by_query(
         keywords = words_of(obj["keywords"], vocabulary) or "no_keyword"
         if isinstance(keywords, str):
             return keywords
-    if query.phrases and kind.windowed:
-        return Refusal("phrase_not_served", f"a {kind.name} keeps no order of words", Fault("query", obj["query"]))
     wanted = len(keywords) if needs == ALL_KEYWORDS else needs
     stopped = [word for word in keywords if word in vocabulary.stop_terms]
     if stopped and kind.all_keywords and wanted == len(keywords):

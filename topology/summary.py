@@ -48,6 +48,7 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
         "memory": {
             "operator_bytes": _of_each_kind(parts["query"], "operator_bytes"),
             "window_bytes": _of_each_kind(parts["tuples"], "window_bytes"),
+            "order_bytes": _of_each_kind(parts["tuples"], "order_bytes"),
         },
         "spouts": {"messages": parts["messages"][0], "subscriptions": parts["subscriptions"][0]},
         "topology": report.as_dict(),

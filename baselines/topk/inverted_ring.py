@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
-from matching.model import NO_KEYS, Float32, Int32, Int64, MessageBatch
+from matching.model import NO_KEYS, NO_ORDER, NO_WORDS, Float32, Int32, Int64, MessageBatch
 from matching.space import Space
 from matching.storage.slots import grown
 from matching.topk.window import TopkWindowIndex
@@ -139,8 +139,10 @@ def _empty_rows(messages: int, terms: int) -> WindowRows:
         np.zeros((messages, 2), np.float64),
         np.zeros(terms, np.int32),
         np.zeros(terms, np.float32),
-        np.zeros((messages, 2)),  # nothing reads it: this index serves no filters
+        np.zeros((messages, 2)),  # nothing reads this and the rest: this index serves no filters
         NO_KEYS,
+        NO_WORDS,
+        NO_ORDER,
     )
 
 
@@ -209,7 +211,7 @@ def _chunks_wanted(chains, terms):
 @njit_no_refcount
 def _append(ring, chains, rows, oldest, newest, term_at):
     """Write messages into the ring and into their lists; returns where the next message's terms go."""
-    head, point, ring_terms, ring_weights, _, _ = ring
+    head, point, ring_terms, ring_weights, *_ = ring
     capacity = head.shape[0]
     for n in range(rows.point.shape[0]):
         length = rows.head[n, 3] - rows.head[n, 2]

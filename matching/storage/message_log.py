@@ -50,8 +50,7 @@ class WindowLog:
         first = len(self._chunks)
         self._chunks = [entry for entry in self._chunks if entry[0] > boundary.floor]
         if self._ended.shape[0] and len(self._chunks) < first:
-            kept = [chunk for _, chunk in self._chunks] + self._tail
-            oldest = min((int(part.seq[0]) for part in kept), default=boundary.first_seq)
+            oldest = min((int(part.seq[0]) for part in self._parts()), default=boundary.first_seq)
             self._ended = self._ended[self._ended >= oldest]
 
     def alive(self) -> tuple[MessageBatch, Int64]:
@@ -63,7 +62,7 @@ class WindowLog:
 
     def snapshot(self) -> Callable[[], tuple[MessageBatch, Int64]]:
         """What `alive` returns now, made when it is called: batches are never written to. O(batches)."""
-        everything, ended, floor = [chunk for _, chunk in self._chunks] + self._tail, self._ended, self.boundary.floor
+        everything, ended, floor = self._parts(), self._ended, self.boundary.floor
 
         def alive() -> tuple[MessageBatch, Int64]:
             if not everything:
@@ -76,5 +75,12 @@ class WindowLog:
 
     def size_bytes(self) -> int:
         """Memory of all columns."""
-        parts = [chunk for _, chunk in self._chunks] + self._tail
-        return sum(column.nbytes for part in parts for column in {id(each): each for each in part}.values())
+        columns = (column for part in self._parts() for column in {id(each): each for each in part}.values())
+        return sum(column.nbytes for column in columns)
+
+    def order_bytes(self) -> int:
+        """Of these the words in order of appearance."""
+        return sum(part.order_offsets.nbytes + part.order.nbytes for part in self._parts())
+
+    def _parts(self) -> list[MessageBatch]:
+        return [chunk for _, chunk in self._chunks] + self._tail

@@ -33,6 +33,8 @@ OTHERS = {
     "newest": {"kind": "decay", "alpha": 0.5, "keywords": "w9", "query": {"all": ["w11"], "none": ['"w11 w10"']}}
     | NEAR,
     "line": {"kind": "skyline", "region": [-90, -60, 90, 60], "query": {"all": ["w11"], "none": ["w10"]}},
+    "best phrase": {"kind": "topk", "alpha": 0.5, "at": 150, "query": 'w11 "w11 w10"~2'} | NEAR,
+    "line of phrases": {"kind": "skyline", "region": [-90, -60, 90, 60], "at": 150, "query": '(w10 OR w11) -"w11 w10"'},
 }
 BY_WORDS = ("keyword", "prefix")
 

@@ -10,6 +10,7 @@ from matching.filter_programs import (
     AT_LEAST,
     EITHER,
     NEITHER,
+    PHRASE,
     WITHOUT,
     Instruction,
     branches_of,
@@ -31,8 +32,20 @@ def keys_of(seq: Int64, seed: int) -> Int64:
     return np.where(keys < 0, MISSING_KEY, keys)
 
 
+def order_of(messages: MessageBatch, seed: int) -> dict[str, Any]:
+    """Columns of the messages' words in some order by seq, some twice, words without a term among them."""
+    rows, terms = [], np.where(is_reserved(messages.weights), -1, messages.terms)
+    for row, seq in enumerate(messages.seq.tolist()):
+        own = terms[messages.term_offsets[row] : messages.term_offsets[row + 1]]
+        rng = np.random.default_rng([seed, 2, seq])
+        rows.append(rng.permutation(np.concatenate([own, own[rng.random(own.size) < 0.3]]).astype(np.int32)))
+    ends = np.cumsum([0, *map(len, rows)])
+    return {"order_offsets": ends, "order": np.concatenate([np.zeros(0, np.int32), *rows])}
+
+
 def with_keys(messages: MessageBatch, seed: int) -> MessageBatch:
-    return MessageBatch(**(messages._asdict() | {"keys": keys_of(messages.seq, seed)}))
+    """The messages with attributes, and with their words in order."""
+    return MessageBatch(**(messages._asdict() | {"keys": keys_of(messages.seq, seed)} | order_of(messages, seed)))
 
 
 def random_instructions(
@@ -56,10 +69,13 @@ def _instruction(rng: np.random.Generator, terms: list[int], most_terms: int, de
         lambda: Instruction(AT_LEAST, min(2, len(terms)), terms),
         lambda: circle_instruction(lon, lat, float(rng.uniform(3e6, 1.5e7))),
         lambda: polygon_instruction(_triangles(rng)),
+        lambda: Instruction(
+            PHRASE, int(rng.integers(0, 3)), rng.integers(max(0, most_terms - 4), most_terms, 2).tolist()
+        ),
         lambda: _group(rng, terms, most_terms, depth, EITHER),
         lambda: _group(rng, terms, most_terms, depth, NEITHER),
     )
-    return makers[int(rng.integers(11 if depth < 3 else 9))]()
+    return makers[int(rng.integers(12 if depth < 3 else 10))]()
 
 
 def _group(rng: np.random.Generator, terms: list[int], most_terms: int, depth: int, operation: int) -> Instruction:

@@ -17,8 +17,8 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
-from matching.filters import filters_of, passes
-from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
+from matching.filters import filters_of, passes, words_of
+from matching.model import NO_KEYS, NO_ORDER, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
 from matching.reserved import without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
@@ -42,6 +42,7 @@ class Ring(NamedTuple):
     term_offsets : int64[n + 1]
     terms : int32[pool]
     keys : int64[n, a]        of the attributes
+    order_offsets, order      int64[n + 1], int32[pool]: words in order of appearance, as of `MessageBatch`
     """
 
     seq: Int64
@@ -52,6 +53,8 @@ class Ring(NamedTuple):
     term_offsets: Int64
     terms: Int32
     keys: Int64
+    order_offsets: Int64
+    order: Int32
 
 
 class InvertedWindow(SkylineWindow):
@@ -63,7 +66,8 @@ class InvertedWindow(SkylineWindow):
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
-        self.ring = Ring(whole, whole, whole, real, real, np.zeros(1, np.int64), np.zeros(0, np.int32), NO_KEYS)
+        no_ends = np.zeros(1, np.int64)
+        self.ring = Ring(whole, whole, whole, real, real, no_ends, NO_ORDER, NO_KEYS, no_ends.copy(), NO_ORDER)
         self.postings = new_postings()
         self.rows = 0
         self.checked = 0
@@ -123,9 +127,12 @@ class InvertedWindow(SkylineWindow):
         """Memory in bytes, spare capacity included."""
         return sum(column.nbytes for column in (*self.ring, *self.postings))
 
-    @property
-    def _places(self) -> int:
-        return int(self.ring.term_offsets[self.rows])
+    def order_bytes(self) -> int:
+        return self.ring.order_offsets.nbytes + self.ring.order.nbytes
+
+    def _used(self) -> Int64:
+        """How many rows, places of terms and words in order are in use."""
+        return np.array([self.rows, self.ring.term_offsets[self.rows], self.ring.order_offsets[self.rows]], np.int64)
 
     def _alive(self, rows: Int64 | slice, boundary: Boundary) -> np.ndarray:
         """bool[n]: which rows live at a boundary that is not before them."""
@@ -139,47 +146,55 @@ class InvertedWindow(SkylineWindow):
 
     def _append(self, messages: MessageBatch) -> None:
         ended, place = np.full(len(messages), _NEVER), centres(messages)
-        self._extend(messages.seq, messages.life, ended, *place, messages.term_offsets, messages.terms, messages.keys)
+        offsets, order_offsets = messages.term_offsets, messages.order_offsets
+        if not order_offsets.shape[0]:
+            order_offsets = np.zeros(len(messages) + 1, np.int64)
+        terms, order = (offsets, messages.terms), (order_offsets, messages.order)
+        self._extend(messages.seq, messages.life, ended, *place, *terms, messages.keys, *order)
 
-    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms, keys) -> None:
+    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms, keys, order_offsets, order) -> None:
         """Append messages."""
         width = max(keys.shape[1], self.ring.keys.shape[1])
         if width > self.ring.keys.shape[1]:  # the first messages with an attribute
             self.ring = self.ring._replace(keys=widened(self.ring.keys, self.ring.seq.shape[0], width))
-        end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
-        if end > self.ring.seq.shape[0] or places > self.ring.terms.shape[0]:
+        more = np.array([seq.shape[0], term_offsets[-1], order_offsets[-1]])
+        wanted, ring = self._used() + more, self.ring
+        room = np.array([ring.seq.shape[0], ring.terms.shape[0], ring.order.shape[0]])
+        if np.any(wanted > room):
             live = int(np.count_nonzero(self._alive(slice(self.rows), self.known[0])))
             # grow while most are alive, rewrite while most are dead: O(1) an arrival, amortised
-            rows, pool = self.ring.seq.shape[0], self.ring.terms.shape[0]
             if 2 * live > self.rows:
-                rows, pool = grown_length(rows, 2 * end), grown_length(pool, 2 * places)
-            self._rewrite(max(rows, end), max(pool, places))
-            end, places = self.rows + seq.shape[0], self._places + int(term_offsets[-1])
-        ring, first, place = self.ring, self.rows, self._places
+                room = list(map(grown_length, room.tolist(), (2 * wanted).tolist()))
+            self._rewrite(*np.maximum(room, wanted).tolist())
+        ring, (first, place, word) = self.ring, self._used().tolist()
+        end, place_end, word_end = (self._used() + more).tolist()
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
         ring.lon[first:end], ring.lat[first:end] = lon, lat
         if width:
             ring.keys[first:end] = widened(keys, seq.shape[0], width)
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
-        ring.terms[place:places] = terms
+        ring.terms[place:place_end] = terms
+        ring.order_offsets[first + 1 : end + 1] = order_offsets[1:] + word
+        ring.order[word:word_end] = order
         self._link(first, end)
         self.rows = end
 
-    def _rewrite(self, rows: int, pool: int) -> None:
+    def _rewrite(self, rows: int, pool: int, words: int) -> None:
         """Rewrite messages that queries can still reach to new columns of these lengths, and link them."""
         old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
         offsets, picked = take_ragged(old.term_offsets, live)
-        new_offsets = np.zeros(rows + 1, np.int64)
-        new_offsets[: offsets.shape[0]] = offsets
+        order_offsets, order = take_ragged(old.order_offsets, live)
         self.ring = Ring(
             seq=resized(old.seq[live], rows),
             life=resized(old.life[live], rows),
             ended=resized(old.ended[live], rows),
             lon=resized(old.lon[live], rows),
             lat=resized(old.lat[live], rows),
-            term_offsets=new_offsets,
+            term_offsets=resized(offsets, rows + 1),
             terms=resized(old.terms[picked], pool),
             keys=resized(old.keys[live], rows) if old.keys.shape[1] else old.keys,
+            order_offsets=resized(order_offsets, rows + 1),
+            order=resized(old.order[order], words),
         )
         self.rows = live.shape[0]
         self.postings = new_postings(self.postings.chunk.shape[0], self.postings.row.shape[0])
@@ -240,10 +255,12 @@ def _search(ring, p, as_of, region, offsets, terms, filters, first, ends, out_ro
 
 @njit_no_refcount
 def _fits(filters, query, ring, row):
-    """Whether a message satisfies the filter of a query, which has no phrase."""
+    """Whether a message satisfies the filter of a query."""
     first, last = ring.term_offsets[row], ring.term_offsets[row + 1]
-    lon, lat, terms = ring.lon[row], ring.lat[row], ring.terms
-    return passes(filters, query, lon, lat, ring.keys, row, terms, first, last, terms, first, first)
+    begin, end = words_of(ring.order_offsets, row)
+    return passes(
+        filters, query, ring.lon[row], ring.lat[row], ring.keys, row, ring.terms, first, last, ring.order, begin, end
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -82,6 +82,9 @@ class GenerationIndex(TopkWindowIndex):
         indexed = sum(array.nbytes for generation in self._generations for array in tuple(generation.index))
         return indexed + sum(rows.nbytes for rows in self._parts())
 
+    def order_bytes(self) -> int:
+        return sum(rows.order_bytes for rows in self._parts())
+
     @abstractmethod
     def _build(self, rows: WindowRows) -> Any:
         """Index messages that lie along the curve of `place_on_curve`: a NamedTuple of arrays."""

@@ -194,7 +194,7 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
            reused)
     messages, scores : the columns of `WindowHits`, with capacity for all
     """
-    head, point, message_terms, message_weights, place, keys = rows
+    head, point, message_terms, message_weights, place, keys, order_offsets, order = rows
     terms, weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
     here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
@@ -259,7 +259,7 @@ def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own,
             continue  # found under an earlier term, or bounded out there
         score = score_of(point, row, here, alpha, text, max_distance)
         # exact, unlike the bounds; ties stay in
-        if score >= bar and fits(queries.filters, r, head, row, place, keys, message_terms):
+        if score >= bar and fits(queries.filters, r, head, row, place, keys, message_terms, order_offsets, order):
             note(messages, scores, found, r, head, row, score)
             found += 1
             # later messages must not raise the bar: the threshold is that of the boundary

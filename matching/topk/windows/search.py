@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiling.njit import njit, njit_no_refcount
-from matching.filters import Filters, passes
+from matching.filters import Filters, passes, words_of
 from matching.geo.sphere import distance_to
-from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres, widened
+from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres, concatenate, take_optional
 from matching.storage.slots import longer
 from matching.storage.sorting import ascending
 from matching.topk.scores import whole_score
@@ -38,6 +38,7 @@ class WindowRows(NamedTuple):
     weights : float32[nnz]
     place : float64[n, 2]    longitude and latitude, for filters
     keys : int64[n, a]       of the attributes
+    order_offsets, order     int64[n + 1], int32[words]: words in order of appearance, as of `MessageBatch`
     """
 
     head: Int64
@@ -46,6 +47,8 @@ class WindowRows(NamedTuple):
     weights: Float32
     place: Float64
     keys: Int64
+    order_offsets: Int64
+    order: Int32
 
     def __len__(self) -> int:
         return self.point.shape[0]
@@ -54,6 +57,11 @@ class WindowRows(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in tuple(self))
+
+    @property
+    def order_bytes(self) -> int:
+        """Bytes of the words in order of appearance."""
+        return self.order_offsets.nbytes + self.order.nbytes
 
 
 class QueryRows(NamedTuple):
@@ -110,20 +118,17 @@ def rows_of(messages: MessageBatch) -> WindowRows:
     point = messages.vector.copy() if messages.vector.shape[0] else np.stack((messages.x, messages.y), axis=1)
     place = np.stack(centres(messages), axis=1)
     terms, weights = messages.terms[first:last].copy(), messages.weights[first:last].copy()
-    return WindowRows(head, point, terms, weights, place, messages.keys.copy())
+    order = messages.order_offsets.copy(), messages.order.copy()
+    return WindowRows(head, point, terms, weights, place, messages.keys.copy(), *order)
 
 
 def join_window_rows(parts: list[WindowRows]) -> WindowRows:
     """Join row-wise; at least one part. O(n + terms)."""
     if len(parts) == 1:
         return parts[0]
-    starts = np.cumsum([0] + [part.terms.shape[0] for part in parts])
-    *columns, _ = zip(*parts, strict=True)
-    head, point, terms, weights, place = map(np.concatenate, columns)
-    width = max(part.keys.shape[1] for part in parts)
-    keys = np.concatenate([widened(part.keys, len(part), width) for part in parts])
-    head[:, 2:] += np.repeat(starts[:-1], [len(part) for part in parts])[:, None]
-    return WindowRows(head, point, terms, weights, place, keys)
+    joined, starts = concatenate(parts), np.cumsum([0] + [part.terms.shape[0] for part in parts])
+    joined.head[:, 2:] += np.repeat(starts[:-1], [len(part) for part in parts])[:, None]
+    return joined
 
 
 def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRows:
@@ -134,7 +139,8 @@ def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRow
     at = np.arange(int(lengths.sum())) + np.repeat(head[:, 2] - ends + lengths, lengths)
     head[:, 2], head[:, 3] = ends - lengths, ends
     keys = rows.keys[picked] if rows.keys.shape[1] else rows.keys
-    return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at], rows.place[picked], keys)
+    order = take_optional(rows.order_offsets, rows.order, picked)
+    return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at], rows.place[picked], keys, *order)
 
 
 @njit(cache=True, nogil=True)
@@ -182,7 +188,7 @@ def scan_rows(rows, queries, span):
 @njit_no_refcount
 def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
     """Scan messages begin to end - 1 for row r."""
-    head, point, message_terms, message_weights, place, keys = rows
+    head, point, message_terms, message_weights, place, keys, order_offsets, order = rows
     all_terms, all_weights, best = queries.terms, queries.weights, queries.best
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
     here = (queries.x[r], queries.y[r], queries.z[r], queries.on_sphere)
@@ -198,7 +204,9 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
             continue
         score = score_of(point, row, here, alpha, text, max_distance)
         # ties at the bar are found as well: which of them count depends on their ages (spec 2.3)
-        if score >= best[heap] and fits(queries.filters, r, head, row, place, keys, message_terms):
+        if score >= best[heap] and fits(
+            queries.filters, r, head, row, place, keys, message_terms, order_offsets, order
+        ):
             note(messages, scores, found, r, head, row, score)
             found += 1
             # later messages must not raise the bar: the threshold is that of the boundary
@@ -208,10 +216,11 @@ def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
 
 
 @njit_no_refcount
-def fits(filters, r, head, row, place, keys, terms):
-    """Whether a message satisfies the filter of row r of the query, which has no phrase."""
+def fits(filters, r, head, row, place, keys, terms, order_offsets, order):
+    """Whether a message satisfies the filter of row r of the query."""
     first, last = head[row, 2], head[row, 3]
-    return passes(filters, r, place[row, 0], place[row, 1], keys, row, terms, first, last, terms, first, first)
+    begin, end = words_of(order_offsets, row)
+    return passes(filters, r, place[row, 0], place[row, 1], keys, row, terms, first, last, order, begin, end)
 
 
 @njit_no_refcount

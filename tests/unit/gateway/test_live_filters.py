@@ -49,7 +49,7 @@ def random_query(rng: np.random.Generator, number: int, kind) -> dict:
         where["listed"] = {"gte": "2020-01-04"}
     row["where"] = where
     if rng.random() < 0.5:
-        row["query"] = random_tree(rng, kind)
+        row["query"] = random_tree(rng)
     place = {"lon": float(rng.integers(-5, 6)), "lat": float(rng.integers(-5, 6))}
     if "circle" in kind.shapes:
         return row | {"circle": {**place, "radius_m": float(rng.integers(2, 9)) * 1e5}}
@@ -60,13 +60,13 @@ def random_query(rng: np.random.Generator, number: int, kind) -> dict:
     return row | ({"alpha": float(rng.random())} if "alpha" in kind.fields else {})
 
 
-def random_tree(rng: np.random.Generator, kind) -> dict:
+def random_tree(rng: np.random.Generator) -> dict:
     """A query, of which every match has a word, so that all kinds take it; new words among the others."""
     words = rng.choice([*WORDS, "late0", "late1", "late2"], 5).tolist()
     tree: dict = {"any": [{"all": words[:2]}, words[2]], "none": [words[3]]}
     if rng.random() < 0.5:
         tree["all"] = [{"any": [words[4], {"where": {"price": {"gte": 200}}}]}]
-    if not kind.windowed and rng.random() < 0.5:
+    if rng.random() < 0.5:
         phrase = f'"{words[0]} {words[4]}"' + str(rng.choice(["", "~1"]))
         tree["all"] = [*tree.get("all", []), {"any": [phrase, words[1]]}]
     return tree
