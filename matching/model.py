@@ -98,7 +98,8 @@ class MessageBatch(NamedTuple):
                               sphere; float64[0, 3] if in the plane
     order_offsets : int64[n+1]    order[order_offsets[i]:order_offsets[i + 1]] are the words of message i in order of
                               appearance; empty (0) where no message has any
-    order : int32[words]      their terms, below 0 for a word that has none
+    order : int32[words]      their terms, below 0 for a word that has none, and `matching.pieces.JOINED_ID` between
+                              pieces of a word
     """
 
     seq: Int64
