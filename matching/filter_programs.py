@@ -8,8 +8,10 @@ argument, number of its words) and its words. The argument is in parentheses; fl
 - `HAS_ANY`, `HAS_ALL`, `HAS_NONE` (first column of a list of categories, which has `MEMBERS`): keys, ascending. The
   argument of all of these is a column of the messages' keys.
 - `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
-- `EITHER`, `NEITHER`: branches, of which one at least has to hold, or none may; a branch is a program like the whole.
-- `PHRASE` (most other words between): terms in the order in which they must appear.
+- `EITHER` (how many, 0 for one), `NEITHER`: branches, of which so many have to hold, or none may; a branch is a program
+  like the whole.
+- `PHRASE` (most other words between): terms in the order in which they must appear, and `matching.pieces.JOINED_ID`
+  between two that no space may separate.
 - `CIRCLE`: lon, lat, radius in metres, x, y, z of the centre, largest squared chord.
 - `POLYGON` (number of rings): numbers of corners, of bands and of members; southern edge, bands per degree; offsets of
   the rings, offsets of the bands; members; lon of all corners, then lat (`matching.geo.polygons`).

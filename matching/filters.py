@@ -32,6 +32,7 @@ from matching.filter_programs import (
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
 from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable, centres
+from matching.pieces import JOINED_ID
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import as_input, grown
 
@@ -54,8 +55,9 @@ class Filters(NamedTuple):
     numbers : float64[m]   the same memory
     limbs : int64[LIMBS]   space for `matching.geo.polygons.side_of_edge`; so no two threads may share a view
     vectors : float64[n, 3]    unit vectors of the messages, by row; empty: circles compute them
-    groups : int64[MAX_NESTED, 3]    space for the groups around an instruction: where each ends, where what is around
-                                     it ends, and its operation; so no two threads may share a view
+    groups : int64[MAX_NESTED, 4]    space for the groups around an instruction: where each ends, where what is around
+                                     it ends, its operation, and how many branches are to hold yet; so no two threads
+                                     may share a view
     """
 
     span: Int32
@@ -68,7 +70,7 @@ class Filters(NamedTuple):
 
 def as_filters(span: Int32, words: Int64) -> Filters:
     """The kernel view of programs with these spans."""
-    groups = np.empty((MAX_NESTED, 3), np.int64)
+    groups = np.empty((MAX_NESTED, 4), np.int64)
     return Filters(span, words, words.view(np.float64), np.empty(LIMBS, np.int64), np.zeros((0, 3)), groups)
 
 
@@ -303,11 +305,15 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_
     words, numbers, groups = filters.words, filters.numbers, filters.groups
     end, depth = at + filters.span[slot, 1], 0
     while at < end or depth > 0:
-        if at == end:  # a branch holds, and so its group does, unless none may
+        if at == end:  # a branch holds, and so its group does, unless none may or more are needed
             depth -= 1
-            at, end = groups[depth, 0], groups[depth, 1]
-            if groups[depth, 2] == EITHER:
-                continue
+            groups[depth, 3] -= 1
+            if groups[depth, 2] == EITHER and groups[depth, 3] > 0:
+                depth += 1
+            else:
+                at, end = groups[depth, 0], groups[depth, 1]
+                if groups[depth, 2] == EITHER:
+                    continue
             fits = False
         else:
             head = words[at]
@@ -336,6 +342,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_
                 fits = _list_fits(words, operation, begin, after, keys, row, argument)
             else:
                 groups[depth, 0], groups[depth, 1], groups[depth, 2] = after, end, operation
+                groups[depth, 3] = argument
                 depth += 1
                 at, end = begin + 1, begin + 1 + words[begin]
                 continue
@@ -413,7 +420,10 @@ def _shared(words, begin, after, terms, first, last, most):
 
 @njit_no_refcount
 def _in_a_row(words, begin, after, most_between, order, first, last):
-    """Whether order[first:last] has words[begin:after] in this order, with at most so many others between."""
+    """Whether order[first:last] has words[begin:after] in this order, with at most so many others between.
+
+    `JOINED_ID` counts only where the words have it.
+    """
     length = after - begin
     for start in range(first, last - length + 1):
         if order[start] != words[begin]:
@@ -423,6 +433,8 @@ def _in_a_row(words, begin, after, most_between, order, first, last):
         while at < after and place < end:
             if order[place] == words[at]:
                 at += 1
+            elif order[place] == JOINED_ID:
+                end = min(last, end + 1)
             place += 1
         if at == after:
             return True

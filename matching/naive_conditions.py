@@ -5,6 +5,7 @@ conditions have been accepted by `parse_where`, and are read here as they came. 
 texts.
 """
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -113,6 +114,40 @@ def _microseconds(value: Any) -> int:
 
 
 _READ = {"number": float, "category": _category, "time": _microseconds}
+
+
+def stands_in(word: str, text: str) -> bool:
+    """Whether a text has a word as people write it: what lies between two spaces, or a part of that.
+
+    Both have letters, digits, spaces and punctuation, no links, tags or marks. Letters and digits of scripts that
+    separate words have to be whole; which punctuation stands between, if any does, does not matter.
+    """
+    wanted = _units(word)
+    runs = map(_units, text.split())
+    return any(
+        run[first : first + len(wanted)] == wanted for run in runs for first in range(len(run) - len(wanted) + 1)
+    )
+
+
+def _units(run: str) -> list[str]:
+    """Characters of scripts without spaces, and whole words of others, with a point between unless two such characters
+    touch."""
+    units, before = list[str](), ""
+    for character in run.casefold():
+        touches, before = before, _script(character)
+        if before == "other" == touches:
+            units[-1] += character
+        elif before:
+            units += ["."] if units and not before == touches == "unspaced" else []
+            units.append(character)
+    return units
+
+
+def _script(character: str) -> str:
+    if not character.isalnum():
+        return ""
+    unspaced = unicodedata.name(character).startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI"))
+    return "unspaced" if unspaced else "other"
 
 
 def words_hold(match: Any, keywords: Collection[str], excluded: Collection[str], words: Collection[str]) -> bool:

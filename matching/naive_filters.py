@@ -13,6 +13,8 @@ from typing import NamedTuple
 from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
+#: Among the words of a message and of a phrase: no space is between the two beside it.
+_JOINED = -3
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
 _NAMES += ("either", "neither", "phrase")
 #: Operations of lists of categories, and how many keys a message has of such a list.
@@ -58,15 +60,14 @@ def holds(
     lon, lat : float            degrees; the centre of a range message
     terms : collection of int   of the message
     keys : sequence of int      of its attributes
-    order : sequence of int     its terms in order of appearance, below 0 for a word without one
+    order : sequence of int     its terms in order of appearance, below 0 for a word without one, -3 for what joins two
     """
     name, argument, words = one
     if name in ("either", "neither"):
-        branches = branches_of(one)
-        held = any(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches)
-        return held == (name == "either")
+        held = sum(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches_of(one))
+        return held >= max(1, argument) if name == "either" else not held
     if name == "phrase":
-        return any(_span(order[start:], words) <= len(words) + argument for start in range(len(order)))
+        return any(_others(order[start:], words) <= argument for start in range(len(order)))
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
         return common >= argument if name == "at least" else common == 0
@@ -96,14 +97,22 @@ def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
     return found
 
 
-def _span(order: Sequence[int], words: Sequence[int]) -> float:
-    """Over how many places words lie that begin with the first of them; infinity if they do not follow each other."""
+def _others(order: Sequence[int], words: Sequence[int]) -> float:
+    """How many others stand between words that begin with the first of them; infinity if they do not follow each other.
+
+    What joins two is no word of its own.
+    """
     if not order or order[0] != words[0]:
         return math.inf
-    at = 0
-    for word in words[1:]:
-        at = next((place for place in range(at + 1, len(order)) if order[place] == word), len(order))
-    return math.inf if at == len(order) else at + 1
+    left, others = list(words[1:]), 0
+    for word in order[1:]:
+        if not left:
+            break
+        if word == left[0]:
+            del left[0]
+        elif word != _JOINED:
+            others += 1
+    return math.inf if left else others
 
 
 def rings_of(polygon: NaiveInstruction) -> list[list[tuple[float, float]]]:

@@ -23,7 +23,7 @@ from matching.reasons import MAX_LEAVES, MAX_QUERY_CHARACTERS
 #: Most groups within each other.
 MAX_QUERY_DEPTH = 8
 #: Operations of a `Node`. The first three have parts.
-ALL, ANY, NONE, WORD, PHRASE, WHERE = "all", "any", "none", "word", "phrase", "where"
+ALL, ANY, NONE, WORD, PIECES, PHRASE, WHERE = "all", "any", "none", "word", "pieces", "phrase", "where"
 #: Most other words between those of a phrase.
 MAX_BETWEEN = 100
 
@@ -37,8 +37,10 @@ class Node(NamedTuple):
     """A part of a query.
 
     parts : tuple of Node    of `ALL`, `ANY` and `NONE`
-    value                    `WORD`: the text of a word; `PHRASE`: those of its words, and how many others may stand
-                             between them; `WHERE`: conditions as `matching.conditions.parse_where` takes them
+    value                    `WORD`: the text of a word; `PIECES`: a `Word` of several pieces; `PHRASE`: the texts of
+                             its words, and how many others may stand between them; `WHERE`: conditions as
+                             `matching.conditions.parse_where` takes them; `ANY`: how many parts have to hold, None
+                             for one
     """
 
     operation: str
@@ -47,19 +49,21 @@ class Node(NamedTuple):
 
     def leaves(self) -> Iterator["Node"]:
         """All words, phrases and conditions, in order."""
-        if self.operation in (WORD, PHRASE, WHERE):
+        if self.operation in (WORD, PIECES, PHRASE, WHERE):
             yield self
         for part in self.parts:
             yield from part.leaves()
 
     def words(self) -> tuple[str, ...]:
-        """Those of a leaf."""
+        """Those of a leaf, each of which its matches have."""
+        if self.operation == PIECES:
+            return tuple(self.value.terms)
         return (self.value,) if self.operation == WORD else self.value[0] if self.operation == PHRASE else ()
 
     def __str__(self) -> str:
         """The query as a text; conditions in curly brackets."""
-        if self.operation == WORD:
-            return self.value
+        if self.operation in (WORD, PIECES):
+            return str(self.value)
         if self.operation == PHRASE:
             words, between = self.value
             return f'"{" ".join(words)}"' + (f"~{between}" if between else "")
@@ -68,11 +72,14 @@ class Node(NamedTuple):
         if self.operation == NONE:
             return " ".join(f"-{part._bracketed()}" for part in self.parts)
         if self.operation == ANY:
-            return f"({' OR '.join(part._bracketed() for part in self.parts)})"
+            group = f"({' OR '.join(part._bracketed() for part in self.parts)})"
+            return group if self.value is None else f"{self.value} of {group}"
         return " ".join(map(str, self.parts))
 
     def _bracketed(self) -> str:
-        alone = self.operation in (WORD, PHRASE, WHERE, ANY) or (self.operation == NONE and len(self.parts) == 1)
+        alone = self.operation in (WORD, PIECES, PHRASE, WHERE, ANY) or (
+            self.operation == NONE and len(self.parts) == 1
+        )
         return str(self) if alone else f"({self})"
 
 
@@ -258,9 +265,9 @@ def simplified(node: Node) -> Node:
     parts: list[Node] = []
     for part in map(simplified, node.parts):
         # none of (a OR b) is none of a, b
-        same = part.operation == node.operation if node.operation != NONE else part.operation == ANY
-        parts += part.parts if same else [part]
+        same = part.operation == (ANY if node.operation == NONE else node.operation)
+        parts += part.parts if same and part.value is node.value is None else [part]
     if node.operation == ALL and sum(part.operation == NONE for part in parts) > 1:
         excluded = tuple(each for part in parts if part.operation == NONE for each in part.parts)
         parts = [*(part for part in parts if part.operation != NONE), Node(NONE, excluded)]
-    return parts[0] if len(parts) == 1 and node.operation != NONE else Node(node.operation, tuple(parts))
+    return parts[0] if len(parts) == 1 and node.operation != NONE else node._replace(parts=tuple(parts))

@@ -1,10 +1,10 @@
 """Queries bound to a vocabulary: the words that select and score, and the instructions that decide.
 
-A word of a query that is cut into several terms means all of them. A message satisfies a query if it passes the
-instructions of `instructions_of_query`; the other fields of `Query` save work, or say what scores.
+A word that is cut into pieces means these in a row. A message satisfies a query if it passes the instructions of
+`instructions_of_query`; the other fields of `Query` save work, or say what scores.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.conditions import parse_where
@@ -20,7 +20,8 @@ from matching.filter_programs import (
     program_of,
 )
 from matching.filter_programs import PHRASE as PHRASE_OF
-from matching.query import ALL, ANY, NONE, PHRASE, WHERE, WORD, Node, parse_query, simplified
+from matching.pieces import JOINED, JOINED_ID, Word
+from matching.query import ALL, ANY, NONE, PHRASE, PIECES, WHERE, WORD, Node, parse_query, simplified
 from matching.reasons import MAX_LEAVES
 from matching.text import Vocabulary, has_unspaced
 
@@ -34,6 +35,7 @@ class Query(NamedTuple):
     choices : tuple of str    where there are none: words of which every match has one; empty if there are none either
     requires : bool           whether a match must have anything, a word or a value
     scores : bool             whether every match has a word of `scoring`
+    columns : set of str      other columns of the subscription that it stands for: `keywords`, `not_keywords`
     """
 
     tree: Node
@@ -42,6 +44,7 @@ class Query(NamedTuple):
     choices: tuple[str, ...]
     requires: bool
     scores: bool
+    columns: frozenset[str] = frozenset()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -49,9 +52,10 @@ class Query(NamedTuple):
         return tuple(dict.fromkeys(word for one in self.tree.leaves() for word in one.words()))
 
 
-def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
+def query_of(given: Any, vocabulary: Vocabulary, in_order: bool = True) -> Query | Refusal | None:
     """The query of a subscription's column, None if there is none.
 
+    Unless messages have the order of their words (`in_order`), a word that is cut into pieces means these anywhere.
     Refused are what `matching.query.parse_query` refuses, texts without a word, stop terms and conditions that
     `matching.conditions.parse_where` refuses. Never raises.
     """
@@ -64,10 +68,25 @@ def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
         refused = _leaf_refusal(leaf, vocabulary)
         if refused is not None:
             return refused._replace(fault=Fault("query", given))
-    bound = simplified(_bound(tree, vocabulary))
+    bound = simplified(_bound(tree, vocabulary, in_order and vocabulary.keeps_order))
     leaves = sum(1 for _ in bound.leaves())
     if leaves > MAX_LEAVES:
         return Refusal("too_large_query", f"query has {leaves:,} words and conditions", Fault("query", given))
+    return _query(bound, vocabulary)
+
+
+def with_columns(query: Query | None, nodes: Mapping[str, Node], vocabulary: Vocabulary) -> Query:
+    """A query that stands for other columns of its subscription, too: nodes by column, with a term in each word."""
+    parts = (*nodes.values(), *(() if query is None else (query.tree,)))
+    return _query(simplified(Node(ALL, parts)), vocabulary)._replace(columns=frozenset(nodes))
+
+
+def node_of(word: Word) -> Node:
+    """The node of one word."""
+    return Node(WORD, value=word[0]) if len(word) == 1 else Node(PIECES, value=word)
+
+
+def _query(bound: Node, vocabulary: Vocabulary) -> Query:
     required = tuple(dict.fromkeys(_required(bound)))
     choices = () if required else tuple(dict.fromkeys(_choices(bound, vocabulary) or ()))
     scores = _choices(bound, vocabulary, phrases=False) is not None
@@ -78,7 +97,7 @@ def clauses_of(query: Query, vocabulary: Vocabulary) -> Iterator[tuple[str, byte
     """The parts of a query that must all hold: the text of each, and its program."""
     for part in query.tree.parts if query.tree.operation == ALL else (query.tree,):
         yield str(part), program_of(_conjunction((part,), vocabulary))
-    words = [part for part in query.tree.parts if part.operation == WORD]
+    words = [part for part in query.tree.parts if _decided_by(part) is not None]
     if query.tree.operation == ALL and words:  # a filter has these together
         yield " ".join(map(str, words)), program_of(_conjunction(words, vocabulary))
 
@@ -99,18 +118,26 @@ def instructions_of_query(
     parts = query.tree.parts if query.tree.operation == ALL else (query.tree,)
     own = set(indexed)
     if needs_all:
-        parts = tuple(part for part in parts if not (part.operation == WORD and part.value in own))
+        parts = tuple(part for part in parts if _decided_by(part) not in own)
     else:
         parts = tuple(part for part in parts if _alternatives(part) != own or not own)
     return _conjunction(parts, vocabulary)
 
 
-def _alternatives(part: Node) -> set[str] | None:
+def _decided_by(part: Node) -> str | None:
+    """The one term that a message satisfies a leaf by, if there is one."""
+    if part.operation == PIECES and part.value.decided:
+        return part.value.needed[0]
+    return part.value if part.operation == WORD else None
+
+
+def _alternatives(part: Node) -> set[str | None] | None:
     """The words of which one is needed, if a part asks for just that."""
-    if part.operation == WORD:
-        return {part.value}
-    plain = part.operation == ANY and all(one.operation == WORD for one in part.parts)
-    return {one.value for one in part.parts} if plain else None
+    if part.operation == ANY:
+        found = set(map(_decided_by, part.parts))
+        return None if None in found or part.value is not None else found
+    found = {_decided_by(part)}
+    return None if None in found else found
 
 
 def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
@@ -123,26 +150,31 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
     terms = vocabulary.terms_of(text)
     if not terms:
         return Refusal("bad_query", f"there is no word in {shown(text)}: leave it out")
-    if leaf.operation == PHRASE and has_unspaced(text):
-        return Refusal("bad_query", f"{leaf} has letters of a script without spaces, which phrases cannot have yet")
+    if leaf.operation == PHRASE and has_unspaced(text) and (len(vocabulary.words_of(text)) > 1 or leaf.value[1]):
+        what = "is a phrase of a script without spaces: write each of its words alone, or all without a space between"
+        return Refusal("bad_query", f"{leaf} {what}")
     stopped = next((term for term in terms if term in vocabulary.stop_terms), None)
     return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
 
 
-def _bound(node: Node, vocabulary: Vocabulary) -> Node:
+def _bound(node: Node, vocabulary: Vocabulary, in_order: bool) -> Node:
     """The tree with a term in each word."""
+    if node.operation == WORD and in_order:
+        return Node(ALL, tuple(map(node_of, vocabulary.words_of(node.value))))
     if node.operation == WORD:
         return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
     if node.operation == PHRASE:
-        terms = vocabulary.terms_of(" ".join(node.words()))
-        return node._replace(value=(tuple(terms), node.value[1])) if len(terms) > 1 else Node(WORD, value=terms[0])
-    return node._replace(parts=tuple(_bound(part, vocabulary) for part in node.parts))
+        words = vocabulary.words_of(" ".join(node.words()))
+        terms = tuple(term for word in words for term in word.terms)
+        alone = len(words) == 1 and (in_order or len(terms) == 1) and not node.value[1]
+        return node_of(words[0]) if alone else node._replace(value=(terms, node.value[1]))
+    return node._replace(parts=tuple(_bound(part, vocabulary, in_order) for part in node.parts))
 
 
 def positive_words(node: Node) -> Iterator[str]:
     """Words outside `NONE` and phrases."""
-    if node.operation == WORD:
-        yield node.value
+    if node.operation in (WORD, PIECES):
+        yield from node.words()
     elif node.operation != NONE:
         for part in node.parts:
             yield from positive_words(part)
@@ -150,11 +182,16 @@ def positive_words(node: Node) -> Iterator[str]:
 
 def _required(node: Node) -> Iterator[str]:
     """Words that every message has that satisfies a node."""
-    if node.operation in (WORD, PHRASE):
-        yield from node.words()
+    if node.operation in (WORD, PIECES, PHRASE):
+        yield from _telling(node)
     elif node.operation == ALL:
         for part in node.parts:
             yield from _required(part)
+
+
+def _telling(leaf: Node) -> Sequence[str]:
+    """Words of a leaf, without those that all messages with the others have."""
+    return leaf.value.needed if leaf.operation == PIECES else leaf.words()
 
 
 def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[str] | None:
@@ -162,10 +199,10 @@ def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[s
 
     `phrases`: those of phrases count.
     """
-    if node.operation not in (ALL, ANY, WORD, PHRASE) or (node.operation == PHRASE and not phrases):
+    if node.operation not in (ALL, ANY, WORD, PIECES, PHRASE) or (node.operation == PHRASE and not phrases):
         return None
     found = [_choices(part, vocabulary, phrases) for part in node.parts]
-    found += [[word] for word in node.words()]
+    found += [[word] for word in _telling(node)]
     lists = [one for one in found if one is not None]
     if node.operation == ANY:
         return [word for one in lists for word in one] if len(lists) == len(found) else None
@@ -179,7 +216,7 @@ def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[s
 
 def _requires(node: Node) -> bool:
     """Whether no message satisfies a node that has neither a word nor a value."""
-    if node.operation in (WORD, PHRASE, WHERE):
+    if node.operation in (WORD, PIECES, PHRASE, WHERE):
         return True
     if node.operation == NONE:
         return False
@@ -191,17 +228,20 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
     conditions: list[Instruction] = []
     words, excluded, groups, last = dict[str, None](), dict[str, None](), list[Instruction](), list[Instruction]()
     for part in parts:
-        if part.operation == WORD:
-            words[part.value] = None
+        if (word := _decided_by(part)) is not None:
+            words[word] = None
         elif part.operation == WHERE:
             conditions += _conditions(part.value, vocabulary)
-        elif part.operation == PHRASE:
+        elif part.operation in (PIECES, PHRASE):
             last.append(_phrase(part, vocabulary))
         elif part.operation == ALL:
             groups += _conjunction(part.parts, vocabulary)
+        elif part.value is not None:
+            branches = [_conjunction((one,), vocabulary) for one in part.parts]
+            last.append(Instruction(EITHER, part.value, branches_of(branches)))
         else:
-            plain = {one.value: None for one in part.parts if one.operation == WORD}
-            branches = [_branch(one, vocabulary) for one in part.parts if one.operation != WORD]
+            plain = {word: None for one in part.parts if (word := _decided_by(one)) is not None}
+            branches = [_branch(one, vocabulary) for one in part.parts if _decided_by(one) is None]
             if part.operation == NONE:
                 excluded |= plain
                 last += [Instruction(NEITHER, 0, branches_of(branches))] if branches else []
@@ -217,8 +257,8 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
 
 
 def _phrase(node: Node, vocabulary: Vocabulary) -> Instruction:
-    words, between = node.value
-    ids = [vocabulary.id_of(word) for word in words]
+    words, between = (node.value, 0) if node.operation == PIECES else node.value
+    ids = [JOINED_ID if word == JOINED else vocabulary.id_of(word) for word in words]
     known = [term for term in ids if term is not None]
     return Instruction(PHRASE_OF, between, known) if len(known) == len(ids) else _needs(1, (), vocabulary)
 

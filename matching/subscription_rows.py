@@ -1,6 +1,7 @@
 """Many subscriptions checked at once: what `matching.validate.subscription_row` says, in a fifth of the time.
 
-A row is plain if it has a kind, an id, keywords, a place and what its kind asks, all as JSON has them, and no filter.
+A row is plain if it has a kind, an id, keywords, a place and what its kind asks, all as JSON has them, and no filter;
+where words decide and not only score, none of them may be cut into pieces.
 Plain rows are checked in columns, and their words cut by the kernel of messages (`matching.words.message_words`). A
 row that is not plain, and each in which a check in columns finds anything amiss, goes to `subscription_row`, which
 alone refuses.
@@ -71,7 +72,8 @@ class SubscriptionRows:
         if len(rows) >= _FEW and self._space.projection == "plate-carree":
             kinds: dict[int, list[tuple[int, _Row, _Words]]] = {}
             plain = [(at, row, kind) for at, row in enumerate(rows) if (kind := self._plain(row)) is not None]
-            for (at, row, kind), words in zip(plain, self._keywords([row for _, row, _ in plain]), strict=True):
+            whole = np.array([kind.all_keywords or kind.nearest for _, _, kind in plain], np.bool_)
+            for (at, row, kind), words in zip(plain, self._keywords([row for _, row, _ in plain], whole), strict=True):
                 if words is not None:
                     kinds.setdefault(kind.code, []).append((at, row, words))
             for code, some in kinds.items():
@@ -147,14 +149,14 @@ class SubscriptionRows:
                     b"", needs, (), 0, vector, math.nan,
                 )  # fmt: skip
 
-    def _keywords(self, rows: Sequence[_Row]) -> list[_Words | None]:
-        """The words of rows, None where they are not surely fine."""
+    def _keywords(self, rows: Sequence[_Row], whole: np.ndarray) -> list[_Words | None]:
+        """The words of rows, None where they are not surely fine; `whole`, bool[rows]: if one is cut into pieces."""
         texts = list(map(_texts, rows))
         ends = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(list(map(len, texts)), out=ends[1:])
         distinct = self._words.distinct(self._words.cut(list(chain.from_iterable(texts))), ends)
         counts, known = np.diff(distinct.offsets), np.diff(distinct.known)
-        fits = (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS) & ~distinct.stopped
+        fits = (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS) & ~distinct.stopped & ~(distinct.cut & whole)
         if not self._vocabulary.most_terms:
             fits &= counts == known
         spelled = self._words.names(distinct.numbers)

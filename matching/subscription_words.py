@@ -4,12 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matching.fields import Fault, Refusal, encodes
-from matching.filter_fields import ALL_KEYWORDS, asks_no_word
+from matching.filter_fields import ALL_KEYWORDS, asks_no_word, need_of
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
-from matching.query import Node, parse_query
-from matching.query_programs import Query, instructions_of_query, positive_words, query_of
+from matching.pieces import Word
+from matching.query import ALL, ANY, NONE, Node, parse_query
+from matching.query_programs import (
+    Query,
+    instructions_of_query,
+    node_of,
+    positive_words,
+    query_of,
+    with_columns,
+)
 from matching.reasons import MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
@@ -25,6 +33,45 @@ def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found
     """
     words = words_of(keywords, vocabulary)
     return words if isinstance(words, str) else found_of(words, needs_all, vocabulary)
+
+
+def query_of_row(obj: Mapping[str, Any], kind: Kind, vocabulary: Vocabulary) -> Query | Refusal | str | None:
+    """The query of a subscription, which also stands for columns in which a word is cut into pieces.
+
+    Keywords that only score stay as they are, since scores count pieces. So do columns of kinds that begin from the
+    window, which has no order of words.
+    """
+    in_order = vocabulary.keeps_order and not kind.windowed
+    query = query_of(obj.get("query"), vocabulary, in_order)
+    if isinstance(query, Refusal) or not in_order:
+        return query
+    needs, scored = need_of(obj.get("match"), kind), query is not None and query.scoring
+    decides = kind.all_keywords or obj.get("match") is not None or (kind.nearest and not scored)
+    nodes = dict[str, Node]()
+    if decides and not isinstance(needs, str) and (words := _cut_words(obj.get("keywords"), vocabulary)):
+        wanted = len(words) if needs == ALL_KEYWORDS else int(needs)
+        if wanted > len(words):
+            return "match_too_large"
+        cut = [word for word in words if len(word) > 1 or wanted == len(words)]
+        stopped = next((term for word in cut for term in word.terms if term in vocabulary.stop_terms), None)
+        if stopped is not None:
+            return Refusal("stop_term", f"{stopped!r} was removed from the messages")
+        leaves = tuple(map(node_of, words))
+        nodes["keywords"] = (
+            Node(ALL, leaves) if wanted == len(words) else Node(ANY, leaves, wanted if wanted > 1 else None)
+        )
+    if words := _cut_words(obj.get("not_keywords"), vocabulary):
+        nodes["not_keywords"] = Node(NONE, tuple(map(node_of, words)))
+    return with_columns(query, nodes, vocabulary) if nodes else query
+
+
+def _cut_words(texts: Any, vocabulary: Vocabulary) -> list[Word]:
+    """The distinct words of a column; none unless one at least is cut into pieces, or if the column is refused."""
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list | tuple) or not texts or isinstance(words_of(texts, vocabulary), str):
+        return []
+    words = list(dict.fromkeys(word for text in texts for word in vocabulary.words_of(text)))
+    return words if any(len(word) > 1 for word in words) else []
 
 
 def words_of_row(obj: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -62,7 +109,8 @@ def indexed_by_query(
     `match` says how many are needed.
     """
     keywords: tuple[str, ...] | str = ()
-    if not asks_no_word(obj.get("keywords")):
+    decided = "keywords" in query.columns
+    if not asks_no_word(obj.get("keywords")) and not (decided and kind.all_keywords):
         keywords = words_of(obj["keywords"], vocabulary) or "no_keyword"
         if isinstance(keywords, str):
             return keywords
@@ -70,15 +118,17 @@ def indexed_by_query(
     stopped = [word for word in keywords if word in vocabulary.stop_terms]
     if stopped and kind.all_keywords and wanted == len(keywords):
         return Refusal("stop_term", f"{stopped[0]!r} was removed from the messages")
-    if keywords and wanted > len(keywords):
+    if keywords and wanted > len(keywords) and not decided:
         return "match_too_large"
     if not kind.all_keywords:
         words = tuple(dict.fromkeys((*keywords, *query.scoring)))
         if query.scoring and not query.scores:
             what = f"a {kind.name} ranks by words, and messages without any word of the query satisfy it"
             return Refusal("no_needed_word", what, Fault("query", obj["query"]))
+        if decided and kind.nearest:  # words do not score
+            words = query.required or query.choices
         made = instructions_of_query(query, vocabulary, words)
-        needed = bool(keywords) and obj.get("match") is not None
+        needed = bool(keywords) and obj.get("match") is not None and not decided
     else:
         required = tuple(dict.fromkeys((*(keywords if wanted == len(keywords) else ()), *query.required)))
         words = required or (keywords if keywords else query.choices)

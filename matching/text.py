@@ -6,9 +6,13 @@ is. Pure functions and one class; nothing here reads a file.
 What a term is: text is unescaped (HTML entities that end with a semicolon), normalised (NFKC, case folded, invisible
 characters removed) and cut. URLs are dropped, with the letters beyond ASCII in them. `#tag` and `@user` stay whole,
 mark included, so `#ramen` and `ramen` differ. In the scripts that do not separate words (Chinese, Japanese, Thai, ...)
-and in Korean, where particles stick to words, a run gives every character and every pair of neighbours. All other runs
-of letters, marks and digits are one term. `café` and `cafe` differ, unless accents are folded (`fold_accents`), for
-messages and keywords alike.
+and in Korean, where particles stick to words, a run gives every character and, between two of them, their pair. All
+other runs of letters, marks and digits are one term; so are some names with signs in them, such as `C++`. `café` and
+`cafe` differ, unless accents are folded (`fold_accents`), for messages and keywords alike.
+
+What people write between two spaces is a word, however many terms it gives: its pieces. They are in a text if they
+stand in a row there, without a space. For that a text has its terms in order of appearance, with `JOINED` between two
+that no space separates; where characters and their pairs alternate, a pair says so itself.
 """
 
 import html
@@ -19,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.entities import html5
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +34,7 @@ from numpy.typing import NDArray
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import CheckpointError, ConfigError
 from matching.model import TERM, WEIGHT, Float32, Float64, Int32, Int64
+from matching.pieces import JOINED, JOINED_ID, Word
 
 #: Longest text that is let in (`matching.validate`), in characters: 200 times a long tweet, yet a batch of such texts
 #: still fits in memory.
@@ -53,12 +59,21 @@ UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
     r"\u30FC\u3005-\u3007"
 )
+#: What separates words as people write them, and what may not stand behind a name.
+SPACE = r"\p{White_Space}\x1C-\x1F\u200B"
 _URL = r"(?:https?|ftp)://{0}*|www\.{0}+"
-_ASCII_TOKEN = re.compile(_URL.format("[!-~]") + r"|((?<![a-z0-9_])[#@][a-z0-9_]+|[a-z0-9]+)")
+_IN_TAG = r"[\p{L}\p{M}\p{N}_]"
+#: Names that would lose a sign otherwise, and be another word; letters are folded by then.
+_NAME = r"[cg]\+\+|[cf]#(?!{0})|(?<!{0})\.net(?!{0})"
+_ASCII_TOKEN = re.compile(
+    _URL.format("[!-~]") + rf"|[\t-\r\x1C-\x20]+|({_NAME.format('[a-z0-9_]')}|(?<![a-z0-9_])[#@][a-z0-9_]+|[a-z0-9]+)"
+)
 _TOKEN = regex.compile(
     # Unspaced scripts end a link, since there text follows one without a space.
     _URL.format(rf"[!-~[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]]")
-    + r"|(?P<tag>(?<![\p{L}\p{M}\p{N}_])[#@][\p{L}\p{M}\p{N}_]+)"
+    + rf"|(?P<space>[{SPACE}]+)"
+    + rf"|(?P<name>{_NAME.format(_IN_TAG)})"
+    + rf"|(?P<tag>(?<!{_IN_TAG})[#@]{_IN_TAG}+)"
     + rf"|(?P<unspaced>(?:[{UNSPACED}&&[\p{{L}}\p{{N}}]]\p{{M}}*+)+)"
     + rf"|(?P<word>[[\p{{L}}\p{{N}}]--[{UNSPACED}]][[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}&&[\p{{L}}\p{{N}}]]]*)"
     + r"|(?P<picture>\p{RI}\p{RI}|\p{Extended_Pictographic})",
@@ -85,19 +100,35 @@ def tokenise(text: str) -> list[str]:
     Returns
     -------
     list of str
-        Each at most `MAX_TERM_CHARACTERS` long. For unspaced scripts the characters of a run, then its bigrams.
+        Each at most `MAX_TERM_CHARACTERS` long. For unspaced scripts the characters of a run, pairs between them.
 
     Notes
     -----
     Linear in the length of the text, whatever is in it: 8 us for an English tweet, 20 us for a text of several scripts,
     0.4 s for the worst megabyte.
     """
+    return [piece for word in cut_words(text) for piece in word if piece]
+
+
+def cut_words(text: str) -> list[list[str]]:
+    """The words of a text as people write them, each as its pieces, with `JOINED` between them; as of `tokenise`."""
     if "&" in text:
         text = _ENTITY.sub(_character_of, text)
-    if text.isascii():
-        # Same answer as below for such texts (a property test says so), five times as fast.
-        return [token[:MAX_TERM_CHARACTERS] for token in _ASCII_TOKEN.findall(text.lower()) if token.strip("#@_")]
-    return _tokenise_unicode(text)
+    if not text.isascii():
+        return _cut_unicode(text)
+    # Same answer as above for such texts (a property test says so), five times as fast.
+    words: list[list[str]] = []
+    goes_on = False
+    for token in _ASCII_TOKEN.findall(text.lower()):
+        if not token:  # a space or a link
+            goes_on = False
+        elif token.strip("#@_"):
+            if goes_on:
+                words[-1] += (JOINED, token[:MAX_TERM_CHARACTERS])
+            else:
+                words.append([token[:MAX_TERM_CHARACTERS]])
+                goes_on = True
+    return words
 
 
 def _character_of(entity: re.Match[str]) -> str:
@@ -110,20 +141,28 @@ def _character_of(entity: re.Match[str]) -> str:
     return " " if len(number) > 8 and number.isdigit() else html.unescape(f"&#{number};")
 
 
-def _tokenise_unicode(text: str) -> list[str]:
-    """`tokenise` for any script, after entities are undone."""
-    tokens: list[str] = []
+def _cut_unicode(text: str) -> list[list[str]]:
+    """`cut_words` for any script, after entities are undone."""
+    words: list[list[str]] = []
+    goes_on = False
     for match in _TOKEN.finditer(normalise(text)):
         kind, token = match.lastgroup, match.group()
-        if kind is None:  # a URL
+        if kind is None or kind == "space":
+            goes_on = False
             continue
+        if kind == "tag" and not token.strip("#@_"):
+            continue
+        pieces = [token[:MAX_TERM_CHARACTERS]]
         if kind == "unspaced":
             characters = [piece[:MAX_TERM_CHARACTERS] for piece in _CHARACTER.findall(token)]
-            tokens += characters
-            tokens += [(a + b)[:MAX_TERM_CHARACTERS] for a, b in zip(characters, characters[1:], strict=False)]
-        elif kind != "tag" or token.strip("#@_"):
-            tokens.append(token[:MAX_TERM_CHARACTERS])
-    return tokens
+            pairs = [(a + b)[:MAX_TERM_CHARACTERS] for a, b in zip(characters, characters[1:], strict=False)]
+            pieces = [piece for two in zip_longest(characters, pairs) for piece in two if piece]
+        if goes_on:
+            words[-1] += (JOINED, *pieces)
+        else:
+            words.append(pieces)
+        goes_on = True
+    return words
 
 
 def normalise(text: str) -> str:
@@ -188,10 +227,15 @@ def term_form(stem_language: str = "", folded: bool = False) -> Callable[[str], 
     return fold if stem is None else lambda term: stem(fold(term))
 
 
+def words_of(text: str, form: Callable[[str], str] | None = None) -> list[list[str]]:
+    """`cut_words` with the form of each piece; `form` is one of `term_form`. Linear."""
+    words = cut_words(text)
+    return words if form is None else [[piece and form(piece) for piece in word] for word in words]
+
+
 def terms_of(text: str, form: Callable[[str], str] | None = None) -> list[str]:
     """Terms of a text in order of appearance, with repeats; `form` is one of `term_form`. Linear."""
-    tokens = tokenise(text)
-    return tokens if form is None else list(map(form, tokens))
+    return [piece for word in words_of(text, form) for piece in word if piece]
 
 
 def count_terms(text: str, form: Callable[[str], str] | None = None) -> dict[str, int]:
@@ -202,6 +246,11 @@ def count_terms(text: str, form: Callable[[str], str] | None = None) -> dict[str
 def has_unspaced(text: str) -> bool:
     """Whether a text has letters of a script that does not separate words."""
     return not text.isascii() and _UNSPACED.search(normalise(text)) is not None
+
+
+def is_pair(term: str) -> bool:
+    """Whether a term is a pair of characters of a script that does not separate words."""
+    return not term.isascii() and _UNSPACED.match(term) is not None and len(_CHARACTER.findall(term)) > 1
 
 
 def inverse_document_frequency(messages: int, document_frequency: float) -> float:
@@ -421,6 +470,15 @@ class Vocabulary:
     def terms_of(self, text: str) -> list[str]:
         """Terms of a text in order of appearance, with repeats, folded and stemmed the way this vocabulary was."""
         return terms_of(text, self.form)
+
+    def words_of(self, text: str) -> list[Word]:
+        """Words of a text as people write them, their pieces folded and stemmed the way this vocabulary was."""
+        return list(map(Word, words_of(text, self.form)))
+
+    def order_of(self, text: str) -> list[int]:
+        """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none."""
+        pieces = (piece for word in words_of(text, self.form) for piece in word)
+        return [self._ids.get(piece, -1) if piece else JOINED_ID for piece in pieces]
 
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
         """Distinct terms of a subscription's keywords, in order of first appearance."""

@@ -60,11 +60,10 @@ from matching.model import (
     UNKNOWN_TERM,
     SubscriptionTable,
 )
-from matching.query_programs import query_of
 from matching.reasons import MAX_K
 from matching.reserved import RESERVED_IDF
 from matching.space import Space
-from matching.subscription_words import indexed_by_query, keywords_of, other_words, words_of
+from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_of
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
@@ -143,8 +142,9 @@ class ParsedSubscription(NamedTuple):
     and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
     unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
     many keywords a message must have, if that is a number; `others` are the words of `not_keywords` and the query that
-    are not among `words`, of which the vocabulary lacks `unknown_others`. With a query `words` are those that it is
-    found by or scores with. One without such has no words, and the reserved term (`matching.reserved`).
+    are not among `words`, of which the vocabulary lacks `unknown_others`. With a query, or a word that is cut into
+    pieces, `words` are those that it is found by or scores with. One without such has no words, and the reserved term
+    (`matching.reserved`).
     `vector` is the point as a unit vector, if distances are on the sphere; `radius_m` where proximity is 0, NaN where
     the subscription does not say. `broad`: every visible message matches, but those with an excluded word.
     """
@@ -409,8 +409,8 @@ def _parsed(
     if asked is not None and not (isinstance(asked, bool | str) and asked in EVERYTHING):
         return "bad_everything"
     everything = asked is not None and EVERYTHING[asked]
-    query = query_of(obj.get("query"), vocabulary)
-    if isinstance(query, Refusal):
+    query = query_of_row(obj, kind, vocabulary)
+    if isinstance(query, Refusal | str):
         return query
     lacks_keywords = asks_no_word(obj.get("keywords"))
     wordless = lacks_keywords and (query is None or not query.scoring)
@@ -472,7 +472,8 @@ def _parsed(
     excluded = () if obj.get("not_keywords") is None else words_of(obj["not_keywords"], vocabulary)
     if isinstance(excluded, str):
         return excluded
-    program = filter_of(obj.get("where"), needs, found[0], excluded, shape, vocabulary, decided)
+    without = () if query is not None and "not_keywords" in query.columns else excluded
+    program = filter_of(obj.get("where"), needs, found[0], without, shape, vocabulary, decided)
     if isinstance(program, Refusal):
         return program
     others = excluded if query is None else other_words(obj, query, excluded, words, vocabulary)

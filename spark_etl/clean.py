@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from matching.attributes import AttributeSchema
+from matching.pieces import JOINED, JOINED_ID
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
@@ -40,7 +41,7 @@ CLEAN_SCHEMA = pa.schema(
         ("op", pa.int32()),
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
-        ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`
+        ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`, or `JOINED_ID`
         ("bad_time", pa.bool_()),
         ("misfits", pa.list_(pa.string())),  # columns whose value does not fit, and is missing
     ]
@@ -102,7 +103,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 found = row.counts
                 terms += found
                 counts += found.values()
-                places = dict(zip(found, range(len(found)), strict=True))
+                places = dict(zip(found, range(len(found)), strict=True)) | {JOINED: JOINED_ID}
                 order += map(places.__getitem__, row.terms)
                 attributes.append(row.attributes)
             cuts.append(len(terms))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from matching.attributes import AttributeValue, Misfit, read_values
 from matching.faults import message_fault
 from matching.fields import Fault
-from matching.text import term_form, terms_of
+from matching.text import term_form, words_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
@@ -23,8 +23,8 @@ _QUOTED = 40
 
 
 class CleanRow(NamedTuple):
-    """A checked message, its terms in order of appearance, whether its time could not be read, and its attributes'
-    values."""
+    """A checked message, its terms in order of appearance, with `JOINED` between pieces of a word, whether its time
+    could not be read, and its attributes' values."""
 
     message: ParsedMessage
     terms: list[str]
@@ -43,7 +43,7 @@ class CleanRow(NamedTuple):
     @property
     def counts(self) -> dict[str, int]:
         """How often each term occurs, in order of first appearance. O(terms)."""
-        return dict(Counter(self.terms))
+        return dict(Counter(filter(None, self.terms)))
 
 
 class RowCleaner:
@@ -79,7 +79,8 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
-        terms = [] if message.op == DELETE else terms_of(message.text, self._form)
+        words = [] if message.op == DELETE else words_of(message.text, self._form)
+        terms = [piece for word in words for piece in word]
         if not len(self._schema):
             return CleanRow(message, terms, self._bad_time)
         read = read_values(self._schema, attributes)

@@ -207,8 +207,8 @@ def vectorise(
     Parameters
     ----------
     batch : pa.RecordBatch
-        `terms` list<string>, `counts` and `word_order` (places in `terms`) list<int32> among its columns, and the
-        others of `MESSAGE_SCHEMA`, the time as `event_time_us`.
+        `terms` list<string>, `counts` and `word_order` (places in `terms`, or below 0, which stays) list<int32> among
+        its columns, and the others of `MESSAGE_SCHEMA`, the time as `event_time_us`.
     term_ids : dict of str to int
     idf : float64[terms]     by term id
     schema : AttributeSchema, optional
@@ -228,10 +228,12 @@ def vectorise(
     ids = ids_of_distinct[encoded.indices.to_numpy()]
     words: Any = batch.column("word_order")
     ends = words.offsets.to_numpy()
-    places = words.flatten().to_numpy() + np.repeat(
-        terms.offsets.to_numpy()[:-1] - terms.offsets[0].as_py(), np.diff(ends)
-    )
-    in_order = pa.ListArray.from_arrays(pa.array((ends - ends[0]).astype(np.int32)), pa.array(ids[places]))
+    places = words.flatten().to_numpy()
+    firsts = np.repeat(terms.offsets.to_numpy()[:-1] - terms.offsets[0].as_py(), np.diff(ends))
+    own = places >= 0
+    in_order = places.astype(TERM)
+    in_order[own] = ids[places[own] + firsts[own]]
+    in_order = pa.ListArray.from_arrays(pa.array((ends - ends[0]).astype(np.int32)), pa.array(in_order))
     counts: Any = batch.column("counts")
     repeats = counts.flatten().to_numpy()
     order = np.lexsort((ids, rows))

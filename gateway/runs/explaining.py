@@ -27,6 +27,7 @@ from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
 from matching.naive_filters import NaiveInstruction, instructions_of
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
+from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query_programs import Query, clauses_of, query_of
 from matching.space import Space
 from matching.text import Vocabulary
@@ -41,6 +42,8 @@ from spouts.subscriptions import NEVER
 RIVALS = 5
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
+#: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
+_OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -185,8 +188,9 @@ def explained(
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
     )
     verdict = judge(scene, subscription, next(_oracle_messages(target)))
-    if verdict.failed is not None and _clause(owner.conditions, verdict.failed, stream.vocabulary):
-        verdict.reason = "query" if verdict.reason in FILTER_REASONS else verdict.reason
+    if verdict.failed is not None and verdict.reason in FILTER_REASONS:
+        of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
+        verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -341,8 +345,10 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if failed.name == "at least":
         there = sum(term in message["terms"] for term in failed.words)
         return f"{there}, where {failed.argument} are needed"
-    if failed.name in ("either", "neither"):
-        return str(conditions["query"])
+    if failed.name == "phrase":
+        return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
+    if failed.name in _OF_KEYWORDS:
+        return str(conditions["not_keywords" if failed.name == "neither" else "match"])
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
     value, wanted = message["attributes"].get(name), json.dumps(conditions["where"][name], ensure_ascii=False)
@@ -353,12 +359,13 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
 
 def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
     """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
-    query = query_of(conditions.get("query"), vocabulary)
-    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
-        return ""
-    for clause, program in clauses_of(query, vocabulary):
-        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
-            return clause
+    for in_order in (True, False):  # as kinds have it that do not begin from the window, then as the others
+        query = query_of(conditions.get("query"), vocabulary, in_order)
+        if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
+            return ""
+        for clause, program in clauses_of(query, vocabulary):
+            if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
+                return clause
     return ""
 
 

@@ -131,6 +131,7 @@ REASONS = {
     "too_few_keywords": "the message has too few of these words",
     "where": "the message does not satisfy a condition",
     "query": "the message does not satisfy the query",
+    "missing_word": "the message lacks a word as it is written",
     "before_registration": "the message came before the subscription, which starts empty",
     "after_end": "the subscription had ended before the message came",
     "subscription_ended": "the subscription has ended, and its result is empty",
@@ -293,6 +294,7 @@ _REASON_OF = {
     "at least": "too_few_keywords",
     "either": "query",
     "neither": "query",
+    "phrase": "query",
 }
 #: Reasons that a filter has.
 FILTER_REASONS = frozenset((*_REASON_OF.values(), "where"))

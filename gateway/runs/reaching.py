@@ -125,8 +125,7 @@ def reached_by(
         Of each that it reaches the facts, `words`, `score` and `parts`; of the others how many by reason.
     """
     block = MessageBlock.of([parsed], vocabulary.attributes)
-    terms = [] if parsed.op == DELETE or parsed.ahead else vocabulary.terms_of(parsed.text)
-    ids = [-1 if (term := vocabulary.id_of(word)) is None else term for word in terms]
+    ids = [] if parsed.op == DELETE or parsed.ahead else vocabulary.order_of(parsed.text)
     none = np.zeros(1, np.int32)
     batch = batch_of(
         block, MessageTerms(np.array(ids, TERM), np.array([0, len(ids)]), none, none), vocabulary, 0, space, window

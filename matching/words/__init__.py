@@ -5,7 +5,7 @@
     cut.new_terms()                                     # terms without an id, in order of first appearance
     words.vectors(cut)                                  # ascending term ids, counts, unit weights
 
-`matching.text.tokenise` decides what a term is. The kernel gives the same terms or says that it is not sure of a text,
-which `tokenise` then cuts. `characters` has the tables of the kernel, `cutting` the kernel and its table of tokens,
+`matching.text.cut_words` decides what a term is. The kernel gives the same terms or says that it is not sure of a text,
+which `cut_words` then cuts. `characters` has the tables of the kernel, `cutting` the kernel and its table of tokens,
 `message_words` the ids and weights of tokens by a vocabulary.
 """

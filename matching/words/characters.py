@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
-from matching.text import IGNORABLE, normalise
+from matching.text import IGNORABLE, SPACE, normalise
 from matching.text import UNSPACED as UNSPACED_SCRIPTS
 
 #: Classes of a normalised code point.
-OTHER, WORD, MARK, UNSPACED, UNSPACED_MARK, PICTURE, REGIONAL, LOW_LINE = range(8)
+OTHER, WORD, MARK, UNSPACED, UNSPACED_MARK, PICTURE, REGIONAL, LOW_LINE, GAP = range(9)
 #: In `Characters.length`: the page is not filled, the kernel is not sure of the character, or it is ignored.
 UNFILLED, UNSURE, IGNORED = 0, 254, 255
 #: Most code points that one becomes.
@@ -32,6 +32,7 @@ _CLASSES = (
     (PICTURE, regex.compile(r"\p{Extended_Pictographic}")),
     (REGIONAL, regex.compile(r"\p{RI}")),
     (LOW_LINE, regex.compile("_")),
+    (GAP, regex.compile(f"[{SPACE}]")),
 )
 _DOT_ABOVE = "\u0307"
 #: Halfwidth voice marks: letters by class that become marks.

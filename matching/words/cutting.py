@@ -1,25 +1,28 @@
-"""Cuts many texts into tokens at once: `matching.text.tokenise` as a kernel over UTF-8, with the table of tokens in it.
+"""Cuts many texts into tokens at once: `matching.text.cut_words` as a kernel over UTF-8, with its table of tokens.
 
 A text is read once into normalised code points with their classes (`matching.words.characters`), which are cut into
-tokens; each token is looked up in an open-addressing table, or entered, and becomes a number. The kernel is not sure of
-a text with a rare entity, a long run of marks, or a character that changes with its neighbours; `tokenise` cuts that.
+tokens; each token is looked up in an open-addressing table, or entered, and becomes a number, 0 for what stands between
+two pieces of a word (`matching.pieces.JOINED`). The kernel is not sure of
+a text with a rare entity, a long run of marks, or a character that changes with its neighbours; `cut_words` cuts that.
 """
 
 import secrets
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
-from matching.text import MAX_TERM_CHARACTERS, tokenise
+from matching.text import MAX_TERM_CHARACTERS, cut_words
 from matching.words.characters import (
+    GAP,
     IGNORED,
     LONGEST,
     LOW_LINE,
     MARK,
+    OTHER,
     PAGE,
     PICTURE,
     REGIONAL,
@@ -38,13 +41,15 @@ MOST_TOKENS, MOST_TOKEN_BYTES = 1 << 18, 1 << 24
 _MANY_MARKS = 30
 #: Bytes of the tokens of a normalised code point at most: a character of a run is in three, of four bytes each.
 _BYTES_OF_ONE = 12
-_AMPERSAND, _SEMICOLON, _NUMBER_SIGN, _AT, _FULL_STOP, _COLON, _SLASH = b"&;#@.:/"
+_AMPERSAND, _SEMICOLON, _NUMBER_SIGN, _AT, _FULL_STOP, _COLON, _SLASH, _PLUS = b"&;#@.:/+"
+_C, _F, _G, _N, _E, _T = b"cfgnet"
+_JOINED = 0
 _NOT_SURE = -1
 _HASHED = 8  # a token of more bytes has its hash in the table instead of its bytes
 
 
 class TokenTable(NamedTuple):
-    """Distinct tokens, numbered from 0 in the order in which they were entered.
+    """Distinct tokens, numbered from 1 in the order in which they were entered; number 0 is empty, and in no slot.
 
     data : uint8[n]             their UTF-8, one after the other
     starts : int64[tokens + 1]  where each begins
@@ -64,7 +69,7 @@ class TokenTable(NamedTuple):
         """A table with room for this many tokens, a power of two."""
         starts, slots = np.zeros(tokens + 1, np.int64), np.zeros((2 * tokens, 2), np.uint64)
         seed = np.uint64(secrets.randbits(64))
-        return cls(np.zeros(size_bytes, np.uint8), starts, slots, np.zeros(1, np.int64), seed)
+        return cls(np.zeros(size_bytes, np.uint8), starts, slots, np.ones(1, np.int64), seed)
 
     @property
     def size_bytes(self) -> int:
@@ -110,12 +115,12 @@ class TextCutter:
     emptied : int
         How often the table was emptied. Numbers that were given before mean nothing after.
     unsure : int
-        Texts that `matching.text.tokenise` cut.
+        Texts that `matching.text.cut_words` cut.
 
     Notes
     -----
     1.2 us for an English tweet, 2.1 us for a text of several scripts, more while its tokens are new; for a text that
-    `tokenise` cuts, its time. Memory: up to 16 bytes for each byte of the texts of a call, and some 40
+    `cut_words` cuts, its time. Memory: up to 16 bytes for each byte of the texts of a call, and some 40
     bytes for each token.
     """
 
@@ -126,7 +131,7 @@ class TextCutter:
 
     @property
     def count(self) -> int:
-        """How many tokens have a number."""
+        """How many tokens have a number, the empty one among them."""
         return int(self._table.count[0])
 
     def strings(self, first: int = 0) -> list[str]:
@@ -134,7 +139,7 @@ class TextCutter:
         return self._table.strings(first)
 
     def cut(self, texts: Sequence[str]) -> Cut:
-        """Tokens of texts, to the byte those of `matching.text.tokenise`. Linear in the bytes of the texts."""
+        """Tokens of texts, to the byte those of `matching.text.cut_words`. Linear in the bytes of the texts."""
         if self.count > MOST_TOKENS or self._table.size_bytes > MOST_TOKEN_BYTES:
             self._table = TokenTable.empty()
             self.emptied += 1
@@ -160,7 +165,7 @@ class TextCutter:
     def _with_unsure(self, cut: Cut, texts: Sequence[str], rows: Int64) -> Cut:
         """A cut with the tokens of these texts, which have none in it."""
         self.unsure += rows.shape[0]
-        found = [tokenise(texts[int(row)]) for row in rows]
+        found = [list(chain.from_iterable(cut_words(texts[int(row)]))) for row in rows]
         lengths = np.zeros(len(texts), np.int64)
         lengths[rows] = list(map(len, found))
         numbers = self._enter([token for tokens in found for token in tokens])
@@ -354,41 +359,73 @@ def _decode(data, at, end):
 
 @njit_no_refcount
 def _cut_one(code_points, kinds, length, table, pieces, tokens, count):
-    """Append the tokens of one normalised text; returns the number of tokens then."""
+    """Append the tokens of one normalised text, two at most for a code point; returns the number of tokens then."""
     at = 0
+    goes_on = False  # whether what comes stands behind a token without a space
     while at < length:
-        kind = kinds[at]
+        kind, begin, named = kinds[at], at, True
         if kind == WORD:
-            end = _link_end(code_points, kinds, at, length)
-            if end == at:
-                end = at + 1
-                while end < length and (kinds[end] == WORD or _is_mark(kinds[end])):
-                    end += 1
-                tokens[count] = _number_of(code_points, at, end, table)
-                count += 1
-            at = end
+            at = _link_end(code_points, kinds, begin, length)
+            if at > begin:
+                goes_on = False
+                continue
+            at = _name_end(code_points, kinds, begin, length)
+            if at == begin:
+                at += 1
+                while at < length and (kinds[at] == WORD or _is_mark(kinds[at])):
+                    at += 1
         elif kind == UNSPACED:
+            if goes_on:
+                tokens[count] = _JOINED
+                count += 1
             at, count = _cut_run(code_points, kinds, at, length, table, pieces, tokens, count)
+            goes_on = True
+            continue
         elif kind == PICTURE:
-            tokens[count] = _number_of(code_points, at, at + 1, table)
-            count += 1
             at += 1
         elif kind == REGIONAL and at + 1 < length and kinds[at + 1] == REGIONAL:
-            tokens[count] = _number_of(code_points, at, at + 2, table)
-            count += 1
             at += 2
-        elif (code_points[at] == _NUMBER_SIGN or code_points[at] == _AT) and not (at and _in_tag(kinds[at - 1])):
-            end, named = at + 1, False
-            while end < length and _in_tag(kinds[end]):
-                named |= kinds[end] != LOW_LINE
-                end += 1
-            if named:
-                tokens[count] = _number_of(code_points, at, end, table)
-                count += 1
-            at = end
+        elif kind == OTHER and not (at and _in_tag(kinds[at - 1])):
+            at += 1
+            named = False
+            if code_points[begin] == _NUMBER_SIGN or code_points[begin] == _AT:
+                while at < length and _in_tag(kinds[at]):
+                    named |= kinds[at] != LOW_LINE
+                    at += 1
+            elif code_points[begin] == _FULL_STOP and _is_net(code_points, kinds, at, length):
+                at, named = at + 3, True
         else:
             at += 1
+            if kind == GAP:
+                goes_on = False
+            continue
+        if named:
+            if goes_on:
+                tokens[count] = _JOINED
+                count += 1
+            tokens[count] = _number_of(code_points, begin, at, table)
+            count += 1
+            goes_on = True
     return count
+
+
+@njit_no_refcount
+def _name_end(code_points, kinds, at, length):
+    """Where a name with signs behind its letter ends, such as `c++`; the place itself if none begins here."""
+    letter, rest = code_points[at], length - at
+    if letter in (_C, _G) and rest > 2 and code_points[at + 1] == _PLUS and code_points[at + 2] == _PLUS:
+        return at + 3
+    if letter in (_C, _F) and rest > 1 and code_points[at + 1] == _NUMBER_SIGN:
+        return at if rest > 2 and _in_tag(kinds[at + 2]) else at + 2
+    return at
+
+
+@njit_no_refcount
+def _is_net(code_points, kinds, at, length):
+    """Whether `net` is there, and nothing that goes on."""
+    if length - at < 3 or code_points[at] != _N or code_points[at + 1] != _E or code_points[at + 2] != _T:
+        return False
+    return length - at == 3 or not _in_tag(kinds[at + 3])
 
 
 @njit_no_refcount
@@ -413,8 +450,8 @@ def _cut_run(code_points, kinds, at, length, table, pieces, tokens, count):
         while at < length and _is_mark(kinds[at]):
             at += 1
     pieces[characters] = at
-    for size in range(1, 3):
-        for first in range(characters + 1 - size):
+    for first in range(characters):
+        for size in range(1, min(3, characters + 1 - first)):
             tokens[count] = _number_of(code_points, pieces[first], pieces[first + size], table)
             count += 1
     return at, count
@@ -536,7 +573,7 @@ def _enter(data, offsets, table, numbers):
         size = offsets[row + 1] - offsets[row]
         for place in range(size):
             table.data[new + place] = data[offsets[row] + place]
-        numbers[row] = _find_or_enter(table, new, new + size)
+        numbers[row] = _find_or_enter(table, new, new + size) if size else _JOINED
 
 
 @njit_no_refcount

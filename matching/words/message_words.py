@@ -11,9 +11,10 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64
+from matching.pieces import JOINED, JOINED_ID
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
-from matching.text import TermColumns, Vocabulary
+from matching.text import TermColumns, Vocabulary, is_pair
 from matching.words.cutting import Cut, TextCutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
@@ -24,7 +25,8 @@ _FEW = 64
 class MessageTerms(NamedTuple):
     """The words of n messages as terms.
 
-    ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term
+    ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term, and `JOINED_ID`
+                             between pieces of a word
     offsets : int64[n + 1]   cuts `ids` into messages
     unknown : int32[n]       distinct words of each message without an id
     stopped : int32[n]       distinct stop terms of each
@@ -44,6 +46,7 @@ class Distinct(NamedTuple):
     terms : int32[m]            ids of those that have one, ascending within a row
     known : int64[rows + 1]     cuts `terms` into rows
     stopped : bool[rows]        whether one is a stop term
+    cut : bool[rows]            whether a word as people write it is cut into several pieces
     """
 
     numbers: Int32
@@ -51,6 +54,7 @@ class Distinct(NamedTuple):
     terms: Int32
     known: Int64
     stopped: np.ndarray
+    cut: np.ndarray
 
 
 class MessageWords:
@@ -112,8 +116,8 @@ class MessageWords:
         self._follow()
         rows, most = ends.shape[0] - 1, cut.tokens.shape[0]
         numbers, terms, offsets, known = np.empty(most, np.int32), np.empty(most, TERM), np.zeros_like(ends), ends * 0
-        found = Distinct(numbers, offsets, terms, known, np.zeros(rows, np.bool_))
-        _distinct(cut.tokens, cut.offsets[ends], self._id_of, self._seen_in, self._texts, found)
+        found = Distinct(numbers, offsets, terms, known, np.zeros(rows, np.bool_), np.zeros(rows, np.bool_))
+        _distinct(cut.tokens, cut.offsets[ends], self._id_of, self._seen_in, self._texts, self._links, found)
         self._texts += rows
         return found._replace(numbers=numbers[: offsets[-1]], terms=terms[: known[-1]])
 
@@ -130,6 +134,7 @@ class MessageWords:
         self._number_of = np.zeros(0, np.int32)  # of the term of each token
         self._id_of: Int32 = np.zeros(0, TERM)  # of each number
         self._seen_in = np.zeros(0, np.int64)  # the text that had a number last
+        self._links = np.zeros(0, np.bool_)  # whether it stands between, or is a pair of, pieces of a word
         self._look_up_all()
 
     def _number_tokens(self) -> None:
@@ -139,7 +144,7 @@ class MessageWords:
             return
         form, known, numbers = self.vocabulary.form or str, len(self._names), []
         for token in self._cutter.strings(self._tokens):
-            term = form(token)
+            term = form(token) if token else JOINED
             number = self._terms.setdefault(term, len(self._names))
             if number == len(self._names):
                 self._names.append(term)
@@ -148,9 +153,13 @@ class MessageWords:
         self._number_of[self._tokens : count] = numbers
         self._tokens = count
         self._id_of, self._seen_in = grown(self._id_of, count), grown(self._seen_in, count, -1)
+        self._links = grown(self._links, count)
         self._id_of[known : len(self._names)] = list(map(self._look_up, self._names[known:]))
+        self._links[known : len(self._names)] = [not name or is_pair(name) for name in self._names[known:]]
 
     def _look_up(self, term: str) -> int:
+        if term == JOINED:
+            return JOINED_ID
         term_id = self.vocabulary.id_of(term)
         if term_id is not None:
             return term_id
@@ -204,6 +213,9 @@ def _find(tokens, id_of, seen_in, first_text, first_ids, found):
             if term >= first_ids[text]:
                 ids[place] = term
                 continue
+            if term == JOINED_ID:
+                ids[place] = JOINED_ID
+                continue
             ids[place] = _STOPPED if term == _STOPPED else _UNKNOWN
             if seen_in[number] != first_text + text:
                 seen_in[number] = first_text + text
@@ -238,9 +250,12 @@ def _weigh(words, idf, scratch, columns):
 
 
 @njit(cache=True, nogil=True)
-def _distinct(tokens, ends, id_of, seen_in, first_text, found):
-    """Fill `found`, with room for all terms; `ends` cuts `tokens` into rows, the others as of `_weigh`. O(n log n)."""
-    numbers, offsets, terms, known, stopped = found
+def _distinct(tokens, ends, id_of, seen_in, first_text, links, found):
+    """Fill `found`, with room for all terms; `ends` cuts `tokens` into rows, the others as of `_find`. O(n log n).
+
+    links : bool[numbers]    whether a number links pieces of a word
+    """
+    numbers, offsets, terms, known, stopped, cut = found
     count = ids = 0
     for row in range(ends.shape[0] - 1):
         start = ids
@@ -249,9 +264,12 @@ def _distinct(tokens, ends, id_of, seen_in, first_text, found):
             if seen_in[number] == first_text + row:
                 continue
             seen_in[number] = first_text + row
+            cut[row] |= links[number]
+            term = id_of[number]
+            if term == JOINED_ID:
+                continue
             numbers[count] = number
             count += 1
-            term = id_of[number]
             if term >= 0:
                 terms[ids] = term
                 ids += 1

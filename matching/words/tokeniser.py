@@ -11,13 +11,14 @@ from functools import cache
 
 import regex
 
-from matching.text import IGNORABLE, UNSPACED
+from matching.text import IGNORABLE, SPACE, UNSPACED
 
 #: Counted up whenever `matching.text` cuts any text otherwise than before.
-RULES = 1
+RULES = 2
 #: The characters whose classes are compared: the two planes that scripts are in, and every sixteenth ideograph.
 _COMPARED = (*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x34000, 16))
-_CLASSES = (regex.compile(r"[\p{L}\p{N}\p{M}\p{Extended_Pictographic}\p{RI}]+"), regex.compile(f"[{UNSPACED}]+"))
+_LETTERS = r"\p{L}\p{N}\p{M}\p{Extended_Pictographic}\p{RI}"
+_CLASSES = (*(regex.compile(f"[{one}]+") for one in (_LETTERS, UNSPACED, SPACE)), IGNORABLE)
 
 
 @cache
@@ -25,12 +26,10 @@ def tokeniser_number() -> str:
     """The number of this process, `RULES-UNICODE-CLASSES`: the rules, Python's Unicode version, a checksum of `regex`'s
     classes. 20 ms the first time."""
     characters = "".join(map(chr, _COMPARED))
-    classes = [
-        place for each in (*_CLASSES, IGNORABLE) for found in each.finditer(characters) for place in found.span()
-    ]
+    classes = [place for each in _CLASSES for found in each.finditer(characters) for place in found.span()]
     return f"{RULES}-{unicodedata.unidata_version}-{zlib.crc32(repr(classes).encode()):08x}"
 
 
 def is_of_this_tokeniser(number: str | None) -> bool:
-    """Whether a folder with this number was cut as this process does; of one without a number the rules were 1."""
-    return RULES == 1 if number is None else number == tokeniser_number()
+    """Whether a folder with this number was cut as this process does; one without a number was not."""
+    return number == tokeniser_number()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from matching.space import Space
 from matching.window import Window
+from matching.words.tokeniser import tokeniser_number
 from tests.support.etl_folder import SCHEMA
 
 EARTH = Space(-180.0, -90.0, 180.0, 90.0)
@@ -45,7 +46,9 @@ def write(
 
 
 def write_manifest(directory: Path, kept: int, **more) -> None:
-    (directory / "manifest.json").write_text(json.dumps({"format_version": 1, "kept": kept} | more))
+    (directory / "manifest.json").write_text(
+        json.dumps({"format_version": 1, "tokeniser": tokeniser_number(), "kept": kept} | more)
+    )
 
 
 class RecordingContext:

@@ -1,9 +1,11 @@
 """Texts cut and weighed in blocks: the same terms and the same bits as `matching.text`, text by text."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 
-from matching.text import Vocabulary, tokenise
+from matching.text import Vocabulary, cut_words
 from matching.words import cutting
 from matching.words.characters import PAGE, Characters
 from matching.words.cutting import TextCutter, TokenTable, joined
@@ -31,9 +33,13 @@ def words_of(cutter: TextCutter, texts: list[str]) -> list[list[str]]:
     return [[names[number] for number in numbers[start:end]] for start, end in zip(ends, ends[1:], strict=False)]
 
 
-def test_cut_gives_the_terms_of_tokenise():
+def pieces_of(text: str) -> list[str]:
+    return list(chain.from_iterable(cut_words(text)))
+
+
+def test_cut_gives_the_pieces_of_cut_words():
     cutter, texts = TextCutter(), [*TEXTS, *PIECES, *(f"x{piece} {piece}y" for piece in PIECES)]
-    expected = [tokenise(text) for text in texts]
+    expected = [pieces_of(text) for text in texts]
     assert words_of(cutter, texts) == expected  # no page is filled yet
     assert cutter.unsure == sum(text != "" for text in texts)
     assert words_of(cutter, texts) == expected
@@ -44,18 +50,18 @@ def test_cut_gives_the_terms_of_tokenise():
 def test_cut_does_not_depend_on_how_texts_are_grouped(rows):
     cutter, texts = TextCutter(), TEXTS * 3
     found = [words for first in range(0, len(texts), rows) for words in words_of(cutter, texts[first : first + rows])]
-    assert found == [tokenise(text) for text in texts]
+    assert found == [pieces_of(text) for text in texts]
 
 
 @pytest.mark.wide
 @pytest.mark.parametrize("around", AROUND)
-def test_cut_of_every_character_is_that_of_tokenise(around):
+def test_cut_of_every_character_is_that_of_cut_words(around):
     cutter, codes = TextCutter(), [*range(0x33000), *range(0xE0000, 0xE0200)]  # elsewhere there are none
     for first in range(0, len(codes), 64 * PAGE):
         characters = [chr(code) for code in codes[first : first + 64 * PAGE] if not 0xD800 <= code < 0xE000]
         texts = [around.replace("?", character) for character in characters]
         for _ in range(2):  # the pages are filled behind the first
-            assert words_of(cutter, texts) == [tokenise(text) for text in texts]
+            assert words_of(cutter, texts) == [pieces_of(text) for text in texts]
     assert cutter.unsure < 1.2 * len(codes)
 
 
@@ -81,9 +87,9 @@ def test_many_long_tokens_make_the_table_grow():
     texts = [
         " ".join(f"{kind}{number:0{width}}" for number in range(300)) for kind in "abcde" for width in (3, 40, 120)
     ]
-    assert words_of(cutter, texts) == [tokenise(text) for text in texts]
+    assert words_of(cutter, texts) == [pieces_of(text) for text in texts]
     again = cutter.cut(texts)
-    assert cutter.count == 15 * 300 and np.array_equal(np.unique(again.tokens), np.arange(cutter.count))
+    assert cutter.count == 15 * 300 + 1 and np.array_equal(np.unique(again.tokens), np.arange(1, cutter.count))
 
 
 def test_table_that_is_full_is_emptied_before_the_next_texts(monkeypatch):
@@ -91,7 +97,7 @@ def test_table_that_is_full_is_emptied_before_the_next_texts(monkeypatch):
     cutter, words = TextCutter(), MessageWords(Vocabulary.of_counts([], most_terms=1_000))
     for first in range(0, 400, 40):
         texts = [f"word{number} shared" for number in range(first, first + 40)]
-        assert words_of(cutter, texts) == [tokenise(text) for text in texts] and cutter.count <= 91
+        assert words_of(cutter, texts) == [pieces_of(text) for text in texts] and cutter.count <= 92
         cut = words.cut(texts)
         new = words.new_terms(cut)
         assert new == [
@@ -105,15 +111,15 @@ def test_table_that_is_full_is_emptied_before_the_next_texts(monkeypatch):
 
 
 def test_tokens_whose_slots_collide_stay_apart():
-    table = TokenTable.empty(16)._replace(seed=np.uint64(0))
+    table = TokenTable.empty(17)._replace(seed=np.uint64(0))
     table = table._replace(slots=np.zeros((64, 2), np.uint64))
-    tokens = [f"{number:09}" for number in range(14)] + ["a", "b"]
+    tokens = ["", *(f"{number:09}" for number in range(14)), "a", "b"]
     data, offsets = joined(tokens)
-    numbers = np.empty(16, np.int32)
+    numbers = np.empty(17, np.int32)
     cutting._enter(data, offsets, table, numbers)
-    assert numbers.tolist() == list(range(16)) and table.strings() == tokens
+    assert numbers.tolist() == list(range(17)) and table.strings() == tokens
     cutting._enter(data, offsets, table, numbers)
-    assert numbers.tolist() == list(range(16))
+    assert numbers.tolist() == list(range(17))
 
 
 def test_pages_are_filled_once_and_share_the_pool():

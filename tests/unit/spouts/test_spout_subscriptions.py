@@ -18,6 +18,7 @@ from matching.model import BOOLEAN, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_LINE_BYTES
 from matching.space import Space
 from matching.text import Vocabulary
+from matching.words.tokeniser import tokeniser_number
 from spouts.lines import read_lines, read_rows
 from spouts.subscriptions import NEVER, SubscriptionSpout, load_changes, load_vocabulary
 from tests.support.subscription_rows import WORDS, boolean, gone, topk
@@ -382,6 +383,7 @@ def write_vocabulary(directory, **changes):
     pq.write_table(pa.table(columns | changes), directory / "vocabulary.parquet")
     manifest = {
         "format_version": 1,
+        "tokeniser": tokeniser_number(),
         "kept": 3,
         "total_tokens": 8,
         "stop_terms": ["the"],
@@ -406,7 +408,7 @@ def test_spout_subscriptions_damaged_vocabulary_is_named(tmp_path):
     write_vocabulary(tmp_path / "no file")
     (tmp_path / "no file" / "vocabulary.parquet").unlink()
     write_vocabulary(tmp_path / "no counts")
-    (tmp_path / "no counts" / "manifest.json").write_text("{}")
+    (tmp_path / "no counts" / "manifest.json").write_text(json.dumps({"tokeniser": tokeniser_number()}))
     (tmp_path / "no manifest").mkdir()
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(EngineError, match=path.name if path.name != "twice" else "occurs twice"):
