@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.runs.reader import subscriber
-from gateway.subscriptions.past import Past, read_past, tested
+from gateway.subscriptions.past import Past, matches_in, read_past
 from matching.conditions import contradiction
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
@@ -108,7 +108,7 @@ def _verdict_of(
     kind = kinds[parsed.kind]
     if not kind.runs:
         return _refused(Refusal("kind_without_engine"), kinds)
-    matched = int(tested(parsed, kind, vocabulary, past).matched.sum())
+    matched = matches_in(parsed, kind, vocabulary, past)
     unknown = [word for word in parsed.words if vocabulary.id_of(word) is None and word not in vocabulary.stop_terms]
     return {
         "verdict": "accepted",
