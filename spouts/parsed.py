@@ -1,7 +1,7 @@
 """Checks single messages, and makes batches of those that were checked (`spouts.messages`)."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
-from matching.model import NO_KEYS, TERM, MessageBatch, join_messages
+from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.text import Vocabulary
@@ -101,18 +101,40 @@ def batch_of(
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
     lon, lat, times = block.lon, block.lat, block.time_us
-    x, y = space.project(lon, lat)
-    west, south, east, north = lon, lat, lon, lat
+    boxes = [lon, lat, lon, lat]
     if block.sides is not None:
         point = np.isnan(block.sides[:, :1])
-        west, south, east, north = np.where(point, np.stack([lon, lat, lon, lat], axis=1), block.sides).T.copy()
+        boxes = list(np.where(point, np.stack(boxes, axis=1), block.sides).T.copy())
     if block.ahead is not None:
         times = np.where(block.ahead, NO_FLOOR, times)
-    keys = np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
-    found = weigh(words, vocabulary.idf)
-    terms = with_reserved(vocabulary.reserved, ~block.silent, found.offsets, found.terms, found.weights, found.counts)
-    batch = MessageBatch(
-        seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat),
-        words.offsets, words.ids,
-    )  # fmt: skip
+    batch = weighed(seq, lon, lat, boxes, times, keys_in(block), ~block.silent, words, vocabulary, space, window)
     return batch if block.sides is None else join_messages([batch])  # stores points without boxes
+
+
+def keys_in(block: MessageBlock) -> Int64:
+    """Keys of the attributes of messages, int64[n, width]."""
+    return np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
+
+
+def weighed(
+    seq: Int64,
+    lon: Float64,
+    lat: Float64,
+    boxes: Sequence[Float64],
+    times: Int64,
+    keys: Int64,
+    visible: np.ndarray,
+    words: MessageTerms,
+    vocabulary: Vocabulary,
+    space: Space,
+    window: Window,
+) -> MessageBatch:
+    """A batch of columns: `boxes` has west, south, east, north, and `times` `NO_FLOOR` where a message has none."""
+    x, y = space.project(lon, lat)
+    found = weigh(words, vocabulary.idf)
+    terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
+    life, vectors = window.lives(seq, times), space.vectors(lon, lat)
+    west, south, east, north = boxes
+    return MessageBatch(
+        seq, x, y, west, south, east, north, life, *terms, times, keys, vectors, words.offsets, words.ids
+    )

@@ -7,7 +7,6 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 import itertools
 import sys
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,12 +21,14 @@ from gateway.runs.reaching import reached_by
 from gateway.runs.reader import subscriber
 from gateway.serve.registry import Registered, Registry
 from gateway.serve.word_index import WordIndex
-from gateway.subscriptions.past import Past
+from gateway.subscriptions.past import Past, matches_in
 from gateway.subscriptions.preview import preview_of
 from matching.errors import InputError
 from matching.fields import Refusal
+from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.model import MessageBatch, concatenate, empty
+from matching.message_segments import Conditions
+from matching.model import Names
 from matching.naive_rows import NaiveSubscription, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.subscription_words import words_of_row
@@ -35,16 +36,16 @@ from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.window import NO_FLOOR
 from spouts.cutting import Rows
+from spouts.message_index import MessageIndex, messages_at
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
+from spouts.quarantine import Quarantine
 from topology.settings import LiveConfig
 from topology.wiring import fading_of
 
 #: Matches that are listed for a subscription of a kind without results.
 LAST_MATCHES = 100
-#: Messages that are read for an answer at most, those of a preview, and subscriptions that are judged for one.
-MOST_READ, PREVIEWED, MOST_JUDGED = 200_000, 20_000, 20_000
-#: Bytes of the columns of messages that a preview reads; a batch may exceed it.
-PREVIEWED_BYTES = 16 * 2**20
+#: Messages that compete in a result that is explained, and subscriptions that are judged for an answer, at most.
+MOST_READ, MOST_JUDGED = 200_000, 20_000
 
 Share = Callable[[], None]
 
@@ -59,6 +60,10 @@ class Asking:
     registry : Registry
     wal : WriteAheadLog
     mapping : ColumnMapping
+
+    Attributes
+    ----------
+    index : MessageIndex
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Asking:
         self._mapping = mapping
         self._vocabulary = admission.vocabulary
         self._index = WordIndex(registry, admission.vocabulary)
+        self.index = MessageIndex(wal.log, admission.space, admission.vocabulary.reserved, writes=True)
         self._fading = fading_of(config, admission.vocabulary)
 
     def needs(self, one: Registered, last_seq: int) -> tuple[int, int]:
@@ -90,8 +96,6 @@ class Asking:
         if kind.windowed and last_seq >= 0:
             window = self._admission.window
             first = max(first, self._first_alive(window.floor(last_seq, self._stream_time(last_seq))))
-        if not kind.standing:
-            return first, LAST_MATCHES
         return first, self._parsed(one).k if "k" in kind.fields else sys.maxsize
 
     def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
@@ -115,7 +119,7 @@ class Asking:
         Raises
         ------
         InputError
-            If more than `MOST_READ` messages would have to be read (`too_far_back`).
+            If more than `MOST_READ` messages compete, whose scores would have to be compared (`too_many_rivals`).
         """
         parsed = self._parsed(one)
         kind, window = KINDS[parsed.kind], self._admission.window
@@ -123,16 +127,9 @@ class Asking:
         first = last_seq + 1
         if kind.standing:
             first = self._first_alive(window.floor(last_seq, clock)) if kind.windowed else one.at
-        if last_seq - first > MOST_READ:
-            raise InputError(
-                "too_far_back",
-                f"{last_seq - first:,} messages have come since this subscription, and {MOST_READ:,} are read at most; "
-                "end the server, and use `skyray explain` on its folder",
-            )
         given = (self._vocabulary, KINDS, window, self._admission.space, self._fading)
         stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
-        own, others = self._batches(seq, seq), self._batches(first, last_seq, share)
-        batches = itertools.chain(own, others) if seq < first else itertools.chain(others, own)
+        batches = self._candidates(parsed, kind, first, last_seq, seq, share)
         table = build_table([parsed], [one.number], [one.at])
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
         return explained(stream, batches, table, owner, seq, last_seq, clock)
@@ -198,32 +195,39 @@ class Asking:
         }
 
     def preview(self, columns: Mapping[str, Any], shown: int, share: Share = lambda: None) -> dict[str, Any]:
-        """What a subscription would have matched among the last `PREVIEWED` messages; `share` as of `explain`.
+        """What a subscription would have matched among all logged messages; `share` as of `explain`.
 
         Returns
         -------
         dict
-            As of `gateway.subscriptions.preview.preview_subscriptions`, and `read`: how many messages were looked at.
+            As of `gateway.subscriptions.preview.preview_subscriptions`, and `read`: how many messages there are.
 
         Raises
         ------
         InputError
             With the reason code of a refusal.
         """
-        first, named = max(0, self._wal.next_seq - PREVIEWED), {"subscription_id": "preview", **columns}
-        parsed = subscription_row(named, self._vocabulary, self._admission.space, KINDS)
-        if isinstance(parsed, Refusal):
-            raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
-        batches, size_bytes = deque[MessageBatch](), 0
-        for rows in self._batches(first, self._wal.next_seq - 1, share):
-            batches.append(rows.messages)
-            size_bytes += _size_bytes(rows.messages)
-            while size_bytes > PREVIEWED_BYTES and len(batches) > 1:
-                size_bytes -= _size_bytes(batches.popleft())
-        messages = concatenate(list(batches) or [empty(MessageBatch)])
-        messages = messages.take(np.flatnonzero(messages.seq >= first))
-        past = Past.of(messages, messages.event_time_us)
-        return preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown) | {"read": len(messages)}
+        parsed, past = self._checked(columns), self._past(share)
+        found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
+        return found | {"read": len(past)}
+
+    def expected(self, columns: Mapping[str, Any], share: Share = lambda: None) -> dict[str, Any]:
+        """How many logged messages a subscription would have matched in a day, `None` without times."""
+        parsed, past = self._checked(columns), self._past(share)
+        matched = matches_in(parsed, KINDS[parsed.kind], self._vocabulary, past, share)
+        return {"matches_per_day": None if past.days is None else matched / past.days}
+
+    def last_matches(self, one: Registered, last_seq: int, share: Share = lambda: None) -> list[int]:
+        """Seqs of the last messages that a subscription of a kind without results matched, the newest first."""
+        found, conditions = list[int](), self._conditions(one)
+        aside = Quarantine.of(self._wal.run.report().get("quarantined") or {}).messages
+        for segment in reversed(self.index.segments(last_seq, share)):
+            share()
+            if segment.first + len(segment) <= one.at or len(found) >= LAST_MATCHES:
+                break
+            seqs = (conditions.matching(segment, one.at, last_seq) + segment.first)[::-1]
+            found += [seq for seq in seqs.tolist() if not any(first <= seq <= last for first, last in aside)]
+        return found[:LAST_MATCHES]
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
@@ -237,8 +241,19 @@ class Asking:
         """From a subscription's point to a place; None where it has a region."""
         return subscriber(one.columns, self._parsed(one), KINDS).kilometres(lon, lat)
 
+    def _conditions(self, one: Registered) -> Conditions:
+        parsed = self._parsed(one)
+        return Conditions(parsed, KINDS[parsed.kind], self._vocabulary)
+
+    def _past(self, share: Share) -> Past:
+        return Past.of(self.index.segments(self._wal.next_seq - 1, share))
+
     def _parsed(self, one: Registered) -> ParsedSubscription:
-        parsed = subscription_row(one.columns, self._vocabulary, self._admission.space, KINDS)
+        return self._checked(one.columns)
+
+    def _checked(self, columns: Mapping[str, Any]) -> ParsedSubscription:
+        named = {"subscription_id": "preview", **columns}
+        parsed = subscription_row(named, self._vocabulary, self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         return parsed
@@ -252,6 +267,33 @@ class Asking:
         if isinstance(parsed, str):
             raise InputError(parsed, meaning_of(parsed, KINDS))
         return parsed
+
+    def _candidates(
+        self, parsed: ParsedSubscription, kind: Kind, first: int, last: int, seq: int, share: Share
+    ) -> Iterator[Rows]:
+        """A message, and those from one seq to another that compete with it, by ascending seq."""
+        space, window = self._admission.space, self._admission.window
+        if kind.needs_ended:  # of every message the object
+            own, others = self._batches(seq, seq), self._batches(first, last, share)
+            yield from itertools.chain(own, others) if seq < first else itertools.chain(others, own)
+            return
+        conditions, segments, picked, left = Conditions(parsed, kind, self._vocabulary), [], [], MOST_READ
+        for segment in self.index.segments(max(last, seq), share):
+            share()
+            rows = conditions.candidates(segment)[0]
+            rows = rows[(rows >= first - segment.first) & (rows <= last - segment.first)]
+            if segment.first <= seq < segment.first + len(segment):
+                rows = np.union1d(rows, np.array([seq - segment.first]))
+            left -= rows.shape[0]
+            if left < 0:
+                what = f"more than {MOST_READ:,} messages have a word of it, or its place, and compete in its result"
+                raise InputError("too_many_rivals", f"{what}: end the server, and use `skyray explain` on its folder")
+            segments.append(segment)
+            picked.append(rows)
+        for messages in messages_at(segments, picked, self._vocabulary, space, window):
+            share()
+            times = messages.event_time_us if window.kind == "time" else None
+            yield Rows(messages, Names.of(()), times)
 
     def _batches(self, first: int, last: int, share: Share = lambda: None) -> Iterator[Rows]:
         """The logged batches with the messages from one seq to another, clock marks among them."""
@@ -311,7 +353,3 @@ class Asking:
     @property
     def _schema(self) -> Any:
         return self._vocabulary.attributes
-
-
-def _size_bytes(messages: MessageBatch) -> int:
-    return sum(column.nbytes for column in messages if isinstance(column, np.ndarray))

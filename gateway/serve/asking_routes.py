@@ -93,7 +93,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
     async def preview(
         request: Request, limit: Annotated[int, Query(description="messages listed", ge=0, le=100)] = 3
     ) -> Response:
-        """Test a subscription with the latest messages, condition by condition, and store nothing."""
+        """Test a subscription with all logged messages, condition by condition, and store nothing."""
         media_type(request)
         columns = decode_object(body := await read_body(request))
         if isinstance(columns, str):

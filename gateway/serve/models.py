@@ -151,7 +151,7 @@ class Match(BaseModel):
 
 
 class Preview(BaseModel):
-    """What a subscription would have matched among the latest messages."""
+    """What a subscription would have matched among all logged messages."""
 
     model_config = ConfigDict(extra="allow")
     read: int = Field(description="messages that were tested")

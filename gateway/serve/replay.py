@@ -6,6 +6,7 @@ Updates are read once, at the start, into the order and with the ids that a live
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader, Subscriber, active_at
+from gateway.serve.asking import LAST_MATCHES
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.released import UpdateRows, in_order
 from gateway.serve.standing import StoredResult
@@ -176,7 +178,8 @@ class Replay:
         standing = StoredResult()
         for row in reversed(rows):
             standing.take(row)
-        ranked = standing.ranked(kind, owner.at)
+        matches = ((None, row) for row in reversed(rows) if row["change"] == "match" and row["as_of"] >= owner.at)
+        ranked = [*standing.ranked(kind), *islice(matches, LAST_MATCHES)]
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
         texts = self._texts([row["seq"] for _, row in ranked])
         joined = self.run.join([{**row, "as_of": as_of} for _, row in ranked], {subscription_id: [owner]})

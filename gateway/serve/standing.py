@@ -1,14 +1,15 @@
 """Results of subscriptions as of a place in the stream of updates: what has entered and not left.
 
 Their updates are read newest first (`gateway.serve.update_log`), for a group at a time, until a result cannot have
-more: it has `k` messages, or what is left is before the subscription began, or before its window.
+more: it has `k` messages, or what is left is before the subscription began, or before its window. The last matches of a
+kind without results are found in the index of messages.
 """
 
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from gateway.serve.asking import LAST_MATCHES, Asking
+from gateway.serve.asking import Asking
 from gateway.serve.gaps import lost_events
 from gateway.serve.hub import Hub
 from gateway.serve.questions import Turn
@@ -27,30 +28,25 @@ Row = dict[str, Any]
 
 
 class StoredResult:
-    """Rows of one subscription id, taken newest first, without texts: in its result by seq, and the last matches."""
+    """Rows in the result of one subscription id by seq, taken newest first, without texts."""
 
     def __init__(self) -> None:
         self.inside: dict[int, Row] = {}
-        self.matches: list[Row] = []
         self._known: set[int] = set()  # what is newest of them is taken
 
     def take(self, row: Row) -> None:
-        if row["change"] == "match":
-            if len(self.matches) < LAST_MATCHES:
-                self.matches.append(row)
-        elif row["seq"] not in self._known:
+        if row["change"] != "match" and row["seq"] not in self._known:
             self._known.add(row["seq"])
             if row["change"] == "enter":
                 self.inside[row["seq"]] = row
 
-    def ranked(self, kind: Kind, at: int) -> list[tuple[int | None, Row]]:
-        """Rows with their ranks, best first; matches from the message `at` on have none, the newest first."""
+    def ranked(self, kind: Kind) -> list[tuple[int | None, Row]]:
+        """Rows with their ranks, best first."""
         # of equal scores the newer goes first where the window decides, the older otherwise
         sign = 1 if kind.nearest else -1
         age = -1 if kind.windowed else 1
         inside = sorted(self.inside.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
-        matches = [(None, row) for row in self.matches if row["as_of"] >= at]
-        return [*enumerate(inside, start=1), *matches]
+        return list(enumerate(inside, start=1))
 
 
 async def results_at(
@@ -111,16 +107,16 @@ def _read(
         begins = int(released.boundary[0])
         for name in list(wanted):
             needed, most = needs[name]
-            if begins < needed or max(len(standing[name].inside), len(standing[name].matches)) >= most:
+            if begins < needed or len(standing[name].inside) >= most:
                 wanted.discard(name)
         if not wanted:
             return
 
 
 def _needs(last: Registered | Ended | None, asking: Asking, through: int, boundary: int) -> tuple[int, int]:
-    """`Asking.needs` of the last subscription of an id; (`NEVER`, 0) if it has ended by the message `through`."""
+    """`Asking.needs` of the last subscription of an id; (`NEVER`, 0) if it has none, or has ended by `through`."""
     if isinstance(last, Registered) and last.at <= boundary:
-        return asking.needs(last, boundary)
+        return asking.needs(last, boundary) if KINDS.named(last.kind).standing else (NEVER, 0)
     if isinstance(last, Ended) and last.end <= through:
         return NEVER, 0
     # of one that begins later the result is that of the subscription it replaces
@@ -141,7 +137,10 @@ def _results(
         if one is None and not rows.inside:
             continue
         kind = KINDS.named(registry.last[name].kind)
-        ranked = list(rows.ranked(kind, NEVER if one is None else one.at))
+        ranked = rows.ranked(kind)
+        if one is not None and one.at <= until.boundary and not kind.standing:
+            matches = asking.last_matches(one, until.boundary, share)
+            ranked += [(None, {"seq": seq, "score": None}) for seq in matches]
         texts = look_up(sorted({row["seq"] for _, row in ranked}))
         results = []
         for rank, row in ranked:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.runs.reader import subscriber
-from gateway.subscriptions.past import Past, read_past, tested
+from gateway.subscriptions.past import Past, matches_in, read_past
 from matching.conditions import contradiction
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
@@ -136,7 +136,7 @@ def _verdict_of(row: JudgedRow, vocabulary: Vocabulary, past: Past, kinds: Kinds
     if isinstance(parsed, Refusal):
         return {"verdict": "rejected", **refused(row, parsed, kinds)}
     kind = kinds[parsed.kind]
-    matched = int(tested(parsed, kind, vocabulary, past).matched.sum())
+    matched = matches_in(parsed, kind, vocabulary, past)
     unknown = [word for word in parsed.words if vocabulary.id_of(word) is None and word not in vocabulary.stop_terms]
     return {
         "verdict": "accepted",

@@ -1,92 +1,80 @@
-"""The messages of a folder, indexed by word: what subscriptions would have matched, condition by condition."""
+"""The messages of a folder, or of a log, in segments: what subscriptions would have matched."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE, DeclaredAttribute
-from matching.filter_fields import ALL_KEYWORDS
-from matching.filter_programs import (
-    AT_LEAST,
-    CIRCLE,
-    EITHER,
-    NEITHER,
-    PHRASE,
-    POLYGON,
-    WITHOUT,
-    Instruction,
-    instructions_of,
-    joined_programs,
-    program_of,
-)
-from matching.filters import filters_of, passing
+from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
-from matching.model import NO_ORDER, NO_WORDS, UNKNOWN_TERM, WEIGHT, Float64, Int32, Int64, MessageBatch, empty
-from matching.reserved import with_reserved
+from matching.message_segments import EMPTY, Conditions, Segment
+from matching.model import NO_ORDER, NO_WORDS, Float64, Names
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
 from matching.window import NO_FLOOR
 from spark_etl.span import span_us
+from spouts.changes import NEVER
 from spouts.columns import AHEAD, ORDER, attribute_keys
 from spouts.parquet import read_columns
 
 US_PER_DAY = 86_400e6
+#: Times from which the span of a long past is estimated, about.
+_TIMES = 100_000
 _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))
 
 
 class Past(NamedTuple):
     """Messages of a folder, or of a log.
 
-    terms, rows : int32[nnz], int64[nnz]    terms ascending, and which message has each
-    messages : MessageBatch                 without weights
-    times_us : int64[n]                     `NO_FLOOR` where a message has none
-    days : float or None                    time span in days; None without times
+    segments : sequence of Segment    ascending
+    days : float or None              time span in days; None without times
+    last_us : int or None             the latest time
     """
 
-    terms: Int32
-    rows: Int64
-    messages: MessageBatch
-    times_us: Int64
+    segments: Sequence[Segment]
     days: float | None
+    last_us: int | None
 
     @classmethod
-    def of(cls, messages: MessageBatch, times_us: Int64) -> "Past":
-        """Index messages by term. O(terms of messages, sorted)."""
-        order = np.argsort(messages.terms, kind="stable")
-        rows = np.repeat(np.arange(len(messages)), np.diff(messages.term_offsets))[order]
-        span = span_us(times_us[times_us != NO_FLOOR])
-        return cls(messages.terms[order], rows, messages, times_us, span / US_PER_DAY if span else None)
+    def of(cls, segments: Sequence[Segment]) -> "Past":
+        """O(messages): their times are read, of many messages a part."""
+        segments = segments or (EMPTY,)
+        step = max(1, sum(map(len, segments)) // _TIMES)
+        times = np.concatenate([np.zeros(0, np.int64), *(one.time_us[::step] for one in segments)])
+        span = span_us(times[times != NO_FLOOR])
+        last_us = max((int(one.time_us.max(initial=NO_FLOOR)) for one in segments), default=NO_FLOOR)
+        return cls(segments, span / US_PER_DAY if span else None, None if last_us == NO_FLOOR else last_us)
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return sum(map(len, self.segments))
 
 
-class Tested(NamedTuple):
-    """A subscription over the past.
-
-    rows : int64[n]     messages that share a keyword, or all visible ones where there is none, ascending
-    parts : dict        name of each condition -> bool[n]: which of these satisfy it
-    """
-
-    rows: Int64
-    parts: dict[str, np.ndarray]
-
-    @property
-    def matched(self) -> np.ndarray:
-        """bool[n]: which satisfy all."""
-        return np.logical_and.reduce([np.ones(self.rows.shape[0], np.bool_), *self.parts.values()])
+def matches_in(
+    parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past, share: Callable[[], None] = lambda: None
+) -> int:
+    """How many messages of the past satisfy a subscription; `share` is called between segments."""
+    conditions, found = Conditions(parsed, kind, vocabulary), 0
+    for segment in past.segments:
+        share()
+        found += conditions.matching(segment, 0, NEVER).shape[0]
+    return found
 
 
 def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
-    """Read a folder's messages: 16 bytes a term and 60 a message. Raises InputError as the spout does."""
-    flat, counts, boxes, times, keys = [], [], [], [], []
+    """Read a folder's messages: 20 bytes a term and 60 a message. Raises InputError as the spout does."""
+    flat, counts, places, boxes, times, keys = [], [], [], [], [], []
     names = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes]
-    sides = [name for name, _ in _SIDES]
     visible, order, lengths = [], [NO_ORDER], [NO_WORDS]
+    sides = [name for name, _ in _SIDES]
     for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", "op", AHEAD, ORDER, *names)):
         lists: Any = batch.column("terms")
         flat.append(lists.flatten().to_numpy())
         counts.append(lists.value_lengths().fill_null(0).to_numpy())
-        boxes.append(np.stack([_side(batch, *each) for each in _SIDES]))
+        places.append([batch.column(name).to_numpy() for name in ("lon", "lat")])
+        boxes.append(np.stack([_side(batch, *each) for each in _SIDES], axis=1))
         time = np.full(len(batch), NO_FLOOR)
         if "event_time" in batch.schema.names:
             time = batch.column("event_time").cast(pa.int64()).fill_null(NO_FLOOR).to_numpy()
@@ -98,68 +86,25 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
             lengths.append(words.value_lengths().fill_null(0).to_numpy().astype(np.int64))
         if names:
             keys.append(np.concatenate([attribute_keys(batch.column(name)) for name in names], axis=1))
-    terms = np.concatenate([np.zeros(0, np.int32), *flat])
-    term_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))])
-    box = dict(zip(sides, np.concatenate([np.zeros((4, 0)), *boxes], axis=1), strict=True))
-    seen, weights = np.concatenate([np.zeros(0, np.bool_), *visible]), np.zeros(terms.shape[0], WEIGHT)
-    term_offsets, terms, *_ = with_reserved(vocabulary.reserved, seen, term_offsets, terms, weights, None)
-    columns: Any = empty(MessageBatch)._asdict() | box | {"term_offsets": term_offsets, "terms": terms}
-    columns["seq"] = np.arange(box["west"].shape[0])
-    columns |= {"keys": np.concatenate(keys)} if keys else {}
-    if len(lengths) > 1:
-        ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
-        columns |= {"order_offsets": ends, "order": np.concatenate(order)}
-    return Past.of(MessageBatch(**columns), np.concatenate([np.zeros(0, np.int64), *times]))
-
-
-def tested(parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past) -> Tested:
-    """Test a subscription's conditions one by one. O(messages that share a keyword, for each condition)."""
-    terms = [term for term in parsed.terms if term != UNKNOWN_TERM]
-    lists = [past.rows[slice(*np.searchsorted(past.terms, [term, term + 1]))] for term in terms]
-    rows, count = np.unique(np.concatenate([past.rows[:0], *lists]), return_counts=True)
-    needed = len(parsed.words) if parsed.needs == ALL_KEYWORDS else parsed.needs
-    parts = {"keywords" if parsed.needs == ALL_KEYWORDS else "match": count >= needed} if parsed.words else {}
-    instructions = instructions_of(parsed.filter)
-    if kind.place == "region" and not any(one.operation in (CIRCLE, POLYGON) for one in instructions):
-        parts["region"] = _meets(parsed.region, kind, past.messages, rows)
-    for one in instructions:
-        # that of `match`, which is counted above
-        if one.operation != AT_LEAST or one.argument != parsed.needs or list(one.words) != terms:
-            name, passes = _name_of(one.operation, one.argument, kind, vocabulary), _passing(one, rows, past.messages)
-            parts[name] = parts[name] & passes if name in parts else passes
-    return Tested(rows, parts)
-
-
-def _passing(one: Instruction, rows: Int64, messages: MessageBatch) -> np.ndarray:
-    """bool[n]: which of these messages satisfy an instruction."""
-    filters = filters_of(*joined_programs([program_of([one])]))
-    return passing(filters, np.zeros(rows.shape[0], np.int32), rows.astype(np.int32), messages)
-
-
-def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) -> str:
-    if operation == WITHOUT:
-        return "not_keywords"
-    if operation in (AT_LEAST, EITHER, NEITHER, PHRASE):
-        return "query"
-    if operation == CIRCLE:
-        return "radius_m" if "radius_m" in kind.shapes else "circle"
-    return "polygon" if operation == POLYGON else f"where {_attribute_at(argument, vocabulary).name}"
-
-
-def _attribute_at(column: int, vocabulary: Vocabulary) -> DeclaredAttribute:
-    return vocabulary.attributes.attributes[vocabulary.attributes.number_at(column)]
-
-
-def _meets(region: tuple[float, float, float, float], kind: Kind, messages: MessageBatch, rows: Int64) -> np.ndarray:
-    """bool[n]: which of these messages meet a region, with their rectangle or, of some kinds, its middle."""
-    west, south, east, north = region
-    sides = [side[rows] for side in (messages.west, messages.south, messages.east, messages.north)]
-    if kind.message_place == "centre":
-        middle = (sides[0] + sides[2]) / 2, (sides[1] + sides[3]) / 2
-        sides = [*middle, *middle]
-    inside = (sides[1] <= north) & (sides[3] >= south)
-    reaches_west, reaches_east = sides[2] >= west, sides[0] <= east
-    return inside & (reaches_west & reaches_east if west <= east else reaches_west | reaches_east)
+    if not places:
+        return Past.of(())
+    lon, lat = np.concatenate(places, axis=1)
+    rows = np.repeat(np.arange(lon.shape[0]), np.concatenate(counts))
+    ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if len(lengths) > 1 else NO_WORDS
+    segment = Segment.of(
+        0,
+        Names(np.zeros(lon.shape[0] + 1, np.int64), np.zeros(0, np.uint8)),  # of a folder they are read by seq
+        lon,
+        lat,
+        np.concatenate(boxes),
+        np.concatenate(times),
+        np.concatenate(keys) if keys else np.zeros((lon.shape[0], 0), np.int64),
+        (ends, np.concatenate(order)),
+        (rows, np.concatenate(flat)),
+        np.concatenate(visible),
+        vocabulary.reserved,
+    )
+    return Past.of([segment])
 
 
 def _visible(batch: pa.RecordBatch) -> np.ndarray:

@@ -13,10 +13,11 @@ import numpy as np
 
 from gateway.runs.message_rows import MessageRows, Row
 from gateway.subscriptions.checking import judged_rows, refused
-from gateway.subscriptions.past import US_PER_DAY, Past, read_past, tested
+from gateway.subscriptions.past import US_PER_DAY, Past, read_past
 from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.message_segments import Conditions
 from matching.space import DISTANCE
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
@@ -86,36 +87,47 @@ def preview_of(
     past: Past,
     read: Callable[[Iterable[int]], Mapping[int, Row]],
     shown: int,
+    share: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """The preview of one subscription, as `preview_subscriptions` yields it, without file and line.
 
-    `read` gives messages by seq.
+    `read` gives messages by seq; `share` is called between segments.
     """
     kind = kinds[parsed.kind]
-    outcome = tested(parsed, kind, vocabulary, past)
-    rows = outcome.rows[outcome.matched]
-    conditions = []
-    for name, passes in outcome.parts.items():
-        others = [part for other, part in outcome.parts.items() if other != name]
-        left = np.logical_and.reduce([np.ones(passes.shape[0], np.bool_), *others])
-        more = int(left.sum()) - rows.shape[0]
-        conditions.append({"name": name, "excludes": int((~passes).sum()), "without": more})
+    tests, tallies = Conditions(parsed, kind, vocabulary), dict[str, list[int]]()
+    candidates = messages = 0
+    since = [NO_FLOOR if past.last_us is None else past.last_us - days * US_PER_DAY for days in _DAYS.values()]
+    counts, latest = [0] * len(since), list[tuple[int, int]]()
+    for segment in past.segments:
+        share()
+        outcome = tests.tested(segment)
+        rows = outcome.rows[outcome.matched]
+        for name, passes in outcome.parts.items():
+            others = [part for other, part in outcome.parts.items() if other != name]
+            left = np.logical_and.reduce([np.ones(passes.shape[0], np.bool_), *others])
+            tally = tallies.setdefault(name, [0, 0])
+            tally[0] += int((~passes).sum())
+            tally[1] += int(left.sum()) - rows.shape[0]
+        times = segment.time_us[rows]
+        counts = [count + int((times > after).sum()) for count, after in zip(counts, since, strict=True)]
+        last = np.lexsort((rows, times))[::-1][:shown]
+        seqs = (rows[last] + segment.first).tolist()
+        latest = sorted([*latest, *zip(times[last].tolist(), seqs, strict=True)], reverse=True)[:shown]
+        candidates += outcome.rows.shape[0]
+        messages += rows.shape[0]
+    conditions = [{"name": name, "excludes": out, "without": more} for name, (out, more) in tallies.items()]
     conditions.sort(key=lambda one: (-one["without"], -one["excludes"]))
-    times, timed = past.times_us[rows], past.times_us != NO_FLOOR
-    last = int(past.times_us[timed].max()) if timed.any() else None
-    recent = {
-        name: None if last is None else int((times > last - days * US_PER_DAY).sum()) for name, days in _DAYS.items()
-    }
-    newest = past.messages.seq[rows[np.lexsort((rows, times))][::-1][:shown]].tolist()
+    recent = {name: None if past.last_us is None else count for name, count in zip(_DAYS, counts, strict=True)}
+    newest = [seq for _, seq in latest]
     found = read(newest)
     return {
         "subscription_id": parsed.subscription_id,
         "kind": kind.name,
         "reason": None,
-        "candidates": int(outcome.rows.shape[0]),
-        "messages": int(rows.shape[0]),
+        "candidates": candidates,
+        "messages": messages,
         **recent,
-        "per_day": None if past.days is None else rows.shape[0] / past.days,
+        "per_day": None if past.days is None else messages / past.days,
         "newest": [
             {
                 "message_id": found[seq].message_id,

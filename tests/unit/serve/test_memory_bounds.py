@@ -16,8 +16,8 @@ from gateway.live import pipe as pipes
 from gateway.live.batching import InputLine
 from gateway.live.in_flight import InFlight
 from gateway.live.update_listener import MessageText
-from gateway.serve import asking, recent_ids, released, update_parts
 from gateway.serve import hub as hubs
+from gateway.serve import recent_ids, released, update_parts
 from gateway.serve import update_log as update_logs
 from gateway.serve import writer as writers
 from gateway.serve.event_forms import LINES
@@ -31,11 +31,9 @@ from gateway.serve.writer import PublishedRow, Subscribe
 from gateway.sources import feed as feeds
 from gateway.sources.feed import Feed
 from gateway.sources.source import Delivered
-from tests.support.doors import door_of
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream
 from tests.support.releasing import RawUpdate, published, released_of, updates_of, write_part
-from tests.support.serving import call
 from tests.support.writing import WriterStream
 
 LONG = 10_000
@@ -283,19 +281,6 @@ def test_messages_of_a_broker_are_read_by_their_bytes(monkeypatch):
     assert asked[0] == feeds.FIRST_READ and max(asked) == feeds.MOST_READ
     assert asked[13:24] == [20] * 11, "long ones"
     assert asked[-1] == feeds.MOST_READ and [one.origin.offset for one in taken] == list(range(sum(asked)))
-
-
-def test_preview_keeps_the_newest_messages_whose_columns_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "PREVIEWED_BYTES", 83_000)  # 1,001 terms take 16 bytes each
-    words = " ".join(f"w{number}" for number in range(1_000))
-    wanted = {"kind": "boolean", "keywords": "tea", "region": [-10, -10, 10, 10]}
-    with door_of(tmp_path / "out") as (_, _, port):
-        for place in range(9):
-            message = {"id": f"m{place}", "text": f"tea {words}", "lon": 1, "lat": 2}
-            assert call(port, "POST", "/v1/messages", message).json["status"] == "accepted"
-        found = call(port, "POST", "/v1/preview?limit=9", wanted).json
-    assert (found["read"], found["messages"]) == (5, 5)
-    assert {one["message_id"] for one in found["newest"]} == {f"m{place}" for place in range(4, 9)}
 
 
 class _EndlessEvent:
