@@ -204,7 +204,7 @@ class IdColumn:
         if not numbers.shape[0]:
             return _NO_NAMES
         if numbers.shape[0] == 1 and self.first <= numbers[0] < self.end:  # as in most small batches
-            return names_at(Names(self._offsets, self._data), numbers - self.first)
+            return Names(self._offsets, self._data).take(numbers - self.first)
         return flat_names(self.names(numbers))
 
     def drop_before(self, number: int, still_needed: Int64) -> None:
@@ -297,19 +297,6 @@ class IdColumn:
             f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known (known: {self.first} to "
             f"{self.end - 1}); it was never sent, or dropped because no update should name it any more"
         )
-
-
-def names_at(names: Names, rows: Int64) -> Names:
-    """Some of the names. O(their bytes)."""
-    starts = names.offsets[rows]
-    if rows.shape[0] == 1:  # as in most small batches
-        ends = names.offsets[rows + 1]
-        return Names(np.array([0, ends[0] - starts[0]], np.int64), names.data[starts[0] : ends[0]].copy())
-    lengths = names.offsets[rows + 1] - starts
-    offsets = np.zeros(rows.shape[0] + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    # for each byte its place in the whole: consecutive within a name
-    return Names(offsets, names.data[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])])
 
 
 def flat_names(names: pa.Array) -> Names:

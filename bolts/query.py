@@ -17,7 +17,6 @@ import numpy as np
 from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
-from bolts.names import names_at
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Closed, Late, Part, Relaxing, unchanged
 from bolts.saved import delivered_of, placement_of, router_of, subscriptions_of
@@ -321,7 +320,7 @@ class QueryBolt(Bolt):
         else:
             here = np.flatnonzero(mine)
         if self.owners.tasks > 1 and here.shape[0]:
-            self.owners.note(added.number[rows[here]], names_at(changes.names, rows[here]))
+            self.owners.note(added.number[rows[here]], changes.names.take(rows[here]))
         if here.shape[0] < len(added):
             added = added.take(rows[here])
         unchanged = self._input_without_changes(kind, part, changes)

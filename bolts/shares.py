@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bolts.names import IdColumn, UInt64, hash_names, names_at
+from bolts.names import IdColumn, UInt64, hash_names
 from bolts.state_parts import named, part_of
 from matching.errors import CheckpointError, TopologyError
 from matching.model import Int64, Names
@@ -149,7 +149,7 @@ class OwnNames:
         own = owner_of(hashes, self._tasks) == self._task
         self._number(own)
         rows = np.flatnonzero(own)
-        self._column.append(names_at(names, rows), hashes[rows])
+        self._column.append(names.take(rows), hashes[rows])
 
     def has(self, numbers: Int64) -> NDArray[np.bool_]:
         """Whether this task owns each of some subscriptions."""
@@ -187,7 +187,7 @@ class OwnNames:
         count = np.array(rows.shape[0], np.int64)
         own = {"first": np.array(0, np.int64), "end": count, "kept": _NO_NUMBERS}
         if "data" in state:
-            names = names_at(Names(state["offsets"], state["data"]), rows)
+            names = Names(state["offsets"], state["data"]).take(rows)
             own |= {"offsets": names.offsets, "data": names.data}
         else:
             own["hashes"] = hashes[rows]
@@ -224,14 +224,6 @@ class OwnNames:
 Ids = IdColumn | OwnNames
 
 
-def together(parts: Sequence[Names]) -> Names:
-    """Names behind each other."""
-    ends, shifts = [np.zeros(1, np.int64)], np.cumsum([0] + [int(part.offsets[-1] - part.offsets[0]) for part in parts])
-    ends += [part.offsets[1:] - part.offsets[0] + shift for part, shift in zip(parts, shifts, strict=False)]
-    data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
-    return Names(np.concatenate(ends), np.concatenate([np.zeros(0, np.uint8), *data]))
-
-
 def joined(states: Sequence[State]) -> State:
     """Join the saved states of several delivery tasks into that of a single task; a single state is returned as it is.
 
@@ -266,7 +258,7 @@ def _joined_subscriptions(states: Sequence[State]) -> dict[str, np.ndarray]:
     end = {"first": np.array(0, np.int64), "end": np.array(numbers.shape[0], np.int64), "kept": _NO_NUMBERS}
     if "data" not in states[0]:
         return end | {"hashes": np.concatenate([state["hashes"] for state in states])[order]}
-    return end | names_at(together([Names(state["offsets"], state["data"]) for state in states]), order)._asdict()
+    return end | Names.join([Names(state["offsets"], state["data"]) for state in states]).take(order)._asdict()
 
 
 def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
@@ -281,11 +273,11 @@ def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
         saved = np.concatenate([state["hashes"][:count] for state, count in zip(states, counts, strict=True)])
         return whole | {"hashes": np.concatenate([saved[rows], states[0]["hashes"][counts[0] :]])}
     every = [Names(state["offsets"], state["data"]) for state in states]
-    heads = together(
+    heads = Names.join(
         [Names(names.offsets[: count + 1], names.data) for names, count in zip(every, counts, strict=True)]
     )
     window = Names(every[0].offsets[counts[0] :], every[0].data)
-    return whole | together([names_at(heads, rows), window])._asdict()
+    return whole | Names.join([heads.take(rows), window])._asdict()
 
 
 def _joined_retained(states: Sequence[State]) -> dict[str, np.ndarray]:
@@ -302,7 +294,7 @@ def _joined_sinks(states: Sequence[State]) -> dict[str, np.ndarray]:
     for name in ("as_of", "seq", "change", "score"):
         whole[name] = np.concatenate([state[name] for state in states])
     for name in ("subscription_id", "message_id"):
-        names = together([Names(state[f"{name}_offsets"], state[f"{name}_data"]) for state in states])
+        names = Names.join([Names(state[f"{name}_offsets"], state[f"{name}_data"]) for state in states])
         whole |= {f"{name}_offsets": names.offsets, f"{name}_data": names.data}
     return whole
 

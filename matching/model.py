@@ -69,6 +69,26 @@ class Names(NamedTuple):
         offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
+    @classmethod
+    def join(cls, parts: Sequence["Names"]) -> "Names":
+        """Names behind each other. O(their bytes)."""
+        shifts = np.cumsum([0] + [int(part.offsets[-1] - part.offsets[0]) for part in parts])
+        ends = [part.offsets[1:] - part.offsets[0] + shift for part, shift in zip(parts, shifts, strict=False)]
+        data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
+        return cls(np.concatenate([np.zeros(1, np.int64), *ends]), np.concatenate([np.zeros(0, np.uint8), *data]))
+
+    def take(self, rows: Int64) -> "Names":
+        """Some of the names. O(their bytes)."""
+        starts = self.offsets[rows]
+        if rows.shape[0] == 1:  # as in most small batches
+            ends = self.offsets[rows + 1]
+            return Names(np.array([0, ends[0] - starts[0]], np.int64), self.data[starts[0] : ends[0]].copy())
+        lengths = self.offsets[rows + 1] - starts
+        offsets = np.zeros(rows.shape[0] + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        # for each byte its place in the whole: consecutive within a name
+        return Names(offsets, self.data[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])])
+
     def string(self, row: int) -> str:
         """Unpack one string."""
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes().decode("utf-8", "surrogatepass")

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from bolts.names import names_at
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.batching import OpenBatch
@@ -434,7 +433,7 @@ class WriteAheadLog:
 
 def _some(names: Names, rows: Int64) -> list[str]:
     """The strings of some rows."""
-    return names_at(names, rows).strings()
+    return names.take(rows).strings()
 
 
 class _RecentBlocks:
