@@ -76,6 +76,13 @@ class Succession(NamedTuple):
         rows = np.flatnonzero((before >= 0) & ~np.isin(messages.seq, ended))
         return cls(messages.seq[rows], before[rows])
 
+    def plus(self, seq: Int64, before: Int64) -> "Succession":
+        """With versions that another task has seen. O(n log n)."""
+        if not seq.shape[0]:
+            return self
+        every, first = np.unique(np.concatenate([self.seq, seq]), return_index=True)
+        return Succession(every, np.concatenate([self.before, before])[first])
+
     def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
         """Updates of subscriptions (int64[rows]) between results at the last boundary and at this one; leaves first.
 
@@ -99,6 +106,24 @@ class Succession(NamedTuple):
 
 
 NO_SUCCESSION = Succession(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+class Successions:
+    """Those of the batches whose updates are not all out yet."""
+
+    def __init__(self) -> None:
+        self._by_batch: dict[int, Succession] = {}
+
+    def note(self, boundary: Boundary, succession: Succession, watermark: int) -> None:
+        """Keep that of a batch, and forget those up to `watermark`."""
+        for batch in [batch for batch in self._by_batch if batch <= watermark]:
+            del self._by_batch[batch]
+        if succession.seq.shape[0]:
+            self._by_batch[boundary.number] = succession
+
+    def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
+        """As `Succession.difference`, of the batch of this boundary."""
+        return self._by_batch.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
 
 
 @njit_no_refcount
