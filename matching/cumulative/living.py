@@ -17,7 +17,7 @@ import numpy as np
 from matching.cumulative.answers import LivingAnswers
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import CumulativeRows
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from matching.living import Holders, Succession, Successions
 from matching.model import (
     Float64,
@@ -202,22 +202,14 @@ class LivingOperator(Windowed):
     ----------
     engine : callable    makes a `CumulativeEngine`
     context : OperatorContext
-
-    Raises
-    ------
-    ConfigError
-        If the window is one of time.
     """
 
     serves_objects = True
+    serves_times_of_objects = False  # entries have no lives: `match` finds what expires by its seq
     #: Factor from key to reported score: -1 for kinds of which less is better.
     sign: ClassVar[float] = 1.0
 
     def __init__(self, engine: Callable[..., CumulativeEngine], context: OperatorContext):
-        if context.window.kind == "time":
-            raise ConfigError(
-                f"window {context.window}: {self.kind} subscriptions over a stream of objects take living or count:N"
-            )
         self.context = context
         self._make = lambda: Living(self.make_engine(engine, context))
         self.living = self._make()

@@ -39,8 +39,8 @@ class WindowQueries(NamedTuple):
     `x`, `y` are in the unit square; on the sphere distances are those of `vector` (float64[rows, 3], else empty).
     `max_distance` (float64[rows]) is the subscription's own radius, or that of the world.
 
-    `rank` is the number of messages wanted. Of those that tie at the cut the `rank` newest are included: the others rank
-    below all that are.
+    `rank` is the number of messages wanted. Of those that tie at the cut the `rank` newest are included: the others
+    rank below all that are.
     `threshold` (float64[rows]) is that of an earlier answer, in a query for later messages alone (`WindowQuery.more`):
     then every later message that reaches it is wanted, and `rank` is ignored. Otherwise it is empty.
     `filter_offsets`, `filter_words` are as in `SubscriptionTable`.
