@@ -300,7 +300,7 @@ def check(run: Run, recipe: Recipe) -> int:
     """Hold a run against the oracle; returns how many updates there were."""
     run.run()
     wanted, results = expected(run.batches, window_of(recipe), run.objects)
-    objects = [name for batch in run.batches for name in batch.extras.object_id]
+    objects = [name for batch in run.batches for name in batch.extras.object_id or ()]
     told: Counter = Counter()
     for task, updates in enumerate(run.told):
         at: dict[int, tuple[int, bool]] = {}
