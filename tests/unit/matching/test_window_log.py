@@ -109,4 +109,4 @@ def test_window_log_that_drops_what_has_ended_keeps_little_more_than_what_lives(
         alive, ended = given_back(log)
         assert [one for one in alive if one not in set(ended)] == living
         most = max(most, len(log))
-    assert 50 < len(living) and 80 < most < 3 * 80
+    assert len(living) > 50 and 80 < most < 3 * 80
