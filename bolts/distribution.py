@@ -20,6 +20,7 @@ from distribution.splitting import split
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.living import first_rows
 from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concatenate
 from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
@@ -203,16 +204,18 @@ def _in_pairs(
 ) -> tuple[list[Int64], list[Int64]]:
     """Rows of messages, and of the versions that they replace, for each query task: both wherever either is to go.
 
-    O(rows * tasks).
+    All versions of an object in the batch go together, so that a task sees which stood before it. O(rows * tasks).
     """
+    first = first_rows(messages)
     replaces = np.flatnonzero(messages.previous_seq >= 0)
     ends = np.searchsorted(ended.seq, messages.previous_seq[replaces])
     rows, of_ended = [], []
     for own, its in zip(sent, ends_sent, strict=True):
         wanted, ending = np.zeros(len(messages), np.bool_), np.zeros(len(ended), np.bool_)
         wanted[own], ending[its] = True, True
-        both = wanted[replaces] | ending[ends]
-        wanted[replaces], ending[ends] = both, both
+        wanted[replaces] |= ending[ends]
+        wanted = np.bincount(first, wanted, len(messages))[first] > 0
+        ending[ends] = wanted[replaces]
         rows.append(np.flatnonzero(wanted))
         of_ended.append(np.flatnonzero(ending))
     return rows, of_ended

@@ -28,6 +28,7 @@ from distribution.signatures.signature import QuerySignature
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
+from matching.living import traced
 from matching.model import (
     NO_MESSAGES,
     NO_UPDATES,
@@ -342,7 +343,8 @@ class QueryBolt(Bolt):
                 changes.removed,
                 self._owned,
             )
-        messages, withheld = (self._owned_rows(kind.code, each) for each in (part.messages, part.withheld))
+        whole = traced(part.messages) if self.objects and len(part.messages) else part.messages
+        messages, withheld = (self._owned_rows(kind.code, each) for each in (whole, part.withheld))
         ended = part.ended if kind.needs_ended or self.objects else NO_MESSAGES
         shared = kind.message_place == "box" and any(
             router.shares_pairs(some) for some in (messages, withheld) if len(some)

@@ -75,10 +75,10 @@ class TupleBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.window_tasks = WindowTasks.of(context.tasks, self.window_parts)
-        self.log = WindowLog()
+        self.log = WindowLog(self.objects)
         windowed = [kind.code for kind in self.kinds.run if kind.windowed and kind.name in self.used_kinds]
         self.indexes = {} if self.on_demand else {code: self._new_index(code) for code in windowed}
-        self.recent = _Recent(self.kept_boundaries) if self.on_demand and windowed else None
+        self.recent = _Recent(self.kept_boundaries, self.objects) if self.on_demand and windowed else None
         self.windowed = windowed
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
         self.aggregation_tasks = context.size_of("aggregation")
@@ -180,9 +180,9 @@ class _Recent:
     """Input of an index that is built later: the window as of the oldest boundary that queries may name, and later
     batches. It refers to batches without a copy, and joins small ones."""
 
-    def __init__(self, kept_boundaries: int):
+    def __init__(self, kept_boundaries: int, objects: bool):
         self._kept_boundaries = kept_boundaries
-        self._window = WindowLog()
+        self._window = WindowLog(objects)
         self._batches: deque[tuple[Boundary, MessageBatch, Int64]] = deque()
 
     def store(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> None:

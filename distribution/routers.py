@@ -95,8 +95,13 @@ def works_on_all_kinds(name: str) -> bool:
     return name in _CLASSES and _CLASSES[name].exchanges_hits
 
 
+def has_replicas(name: str) -> bool:
+    """Whether kinds with thresholds are matched by replicas under this router."""
+    return name in _CLASSES and _CLASSES[name].replicates
+
+
 def _sends(name: str) -> str:
-    return "by keyword" if _CLASSES[name].replicates else "every message to all"
+    return "by keyword" if has_replicas(name) else "every message to all"
 
 
 def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool, wordless: bool = False) -> str | None:
@@ -105,7 +110,7 @@ def placeable(name: str, kinds: Kinds, kind: str, row_wants_any: bool, wordless:
     `row_wants_any`: whether the subscription matches by any of its keywords (`"match": "any"`); `wordless`: whether it
     has none.
     """
-    if name not in _CLASSES or not _CLASSES[name].replicates or kind not in kinds:
+    if not has_replicas(name) or kind not in kinds:
         return None
     of_kind = kinds.named(kind)
     if wordless:

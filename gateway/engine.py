@@ -194,7 +194,7 @@ class Engine:
         self.vocabulary.attributes = self.vocabulary.attributes.reading(numbers)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
-        self.kinds = kinds
+        self.kinds = kinds = kinds.of_objects() if objects else kinds
         check_distance(kinds, self.space, engines, window_indexes)
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
@@ -203,7 +203,7 @@ class Engine:
             objects=objects,
         )  # fmt: skip
         filters = filter_refusal(kinds, window_indexes, most_terms)
-        unserved = kinds_without_objects(kinds, engines) if objects else {}
+        unserved = kinds_without_objects(kinds, engines, window_indexes) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:
             return unserved.get(kinds[parsed.kind].name) or filters(parsed)

@@ -262,6 +262,10 @@ class Traits(NamedTuple):
 class Kinds:
     """A table of kinds, by code and by name.
 
+    Attributes
+    ----------
+    plain : Kinds    the same kinds in a stream of messages
+
     Raises
     ------
     ConfigError
@@ -271,6 +275,7 @@ class Kinds:
     def __init__(self, kinds: Iterable[Kind]):
         self._rows = tuple(sorted(kinds, key=lambda kind: kind.code))
         self._by_name = {kind.name: kind for kind in self._rows}
+        self.plain = self
         named = ", ".join(kind.name for kind in self._rows)
         if [kind.code for kind in self._rows] != list(range(len(self._rows))):
             raise ConfigError(f"kinds {named}: codes must be 0, 1, 2, ...")
@@ -320,7 +325,9 @@ class Kinds:
 
     def of_objects(self) -> Self:
         """The same kinds in a stream of objects. O(kinds)."""
-        return type(self)(replace(kind, objects={}, **kind.objects) for kind in self._rows)
+        found = type(self)(replace(kind, **kind.objects) for kind in self._rows)
+        found.plain = self.plain
+        return found
 
     def saved_states(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[int, State]:
         """State of each kind in the snapshots of all query tasks (`parts`), joined, by code. O(total log rows)."""

@@ -12,7 +12,7 @@ import numpy as np
 from compiling.njit import njit_no_refcount
 from matching.influence import KeyRows, enter_row, find_row
 from matching.model import ENTER, LEAVE, Int32, Int64, MessageBatch, UpdateBatch, take_rows
-from matching.storage.slots import grown
+from matching.storage.slots import as_input, grown
 from matching.storage.squares import home_of_key
 from matching.window import Boundary
 
@@ -71,10 +71,16 @@ class Succession(NamedTuple):
         """From the rows of a batch and the seqs that end in it. O(n log n)."""
         if not messages.previous_seq.shape[0]:
             return NO_SUCCESSION
-        before = messages.previous_seq.copy()
-        _trace(messages.seq, before)
+        before = messages.previous_seq[first_rows(messages)]
         rows = np.flatnonzero((before >= 0) & ~np.isin(messages.seq, ended))
         return cls(messages.seq[rows], before[rows])
+
+    def plus(self, seq: Int64, before: Int64) -> "Succession":
+        """With versions that another task has seen. O(n log n)."""
+        if not seq.shape[0]:
+            return self
+        every, first = np.unique(np.concatenate([self.seq, seq]), return_index=True)
+        return Succession(every, np.concatenate([self.before, before])[first])
 
     def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
         """Updates of subscriptions (int64[rows]) between results at the last boundary and at this one; leaves first.
@@ -99,6 +105,39 @@ class Succession(NamedTuple):
 
 
 NO_SUCCESSION = Succession(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+class Successions:
+    """Those of the batches whose updates are not all out yet."""
+
+    def __init__(self) -> None:
+        self._by_batch: dict[int, Succession] = {}
+
+    def note(self, boundary: Boundary, succession: Succession, watermark: int) -> None:
+        """Keep that of a batch, and forget those up to `watermark`."""
+        for batch in [batch for batch in self._by_batch if batch <= watermark]:
+            del self._by_batch[batch]
+        if succession.seq.shape[0]:
+            self._by_batch[boundary.number] = succession
+
+    def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
+        """As `Succession.difference`, of the batch of this boundary."""
+        return self._by_batch.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
+
+
+def first_rows(messages: MessageBatch) -> Int64:
+    """Row of the first version in a batch of each row's object (int64[n]); a deletion ends one. O(n log n)."""
+    first = np.empty(len(messages), np.int64)
+    _trace(as_input(messages.seq, np.int64), as_input(messages.previous_seq, np.int64), first)
+    return first
+
+
+def traced(messages: MessageBatch) -> MessageBatch:
+    """The messages with the version that each object had before the batch in place of the one that each row replaces.
+
+    O(n log n).
+    """
+    return messages.having(previous_seq=messages.previous_seq[first_rows(messages)])
 
 
 @njit_no_refcount
@@ -130,19 +169,14 @@ def _find(heads, notes, seqs, slots, drops):
 
 
 @njit_no_refcount
-def _trace(seqs, before):
-    """Follow versions that were replaced inside the batch back to the one that stood before it; -1 if there was none.
-
-    seqs : int64[n]      ascending
-    before : int64[n]    the version that each replaces; written
-    """
+def _trace(seqs, previous, first):
+    """Write the row of the first version of each row's object in the batch (`first_rows`)."""
     for row in range(seqs.shape[0]):
         low, high = 0, row
         while low < high:
             middle = (low + high) >> 1
-            if seqs[middle] < before[row]:
+            if seqs[middle] < previous[row]:
                 low = middle + 1
             else:
                 high = middle
-        if low < row and seqs[low] == before[row]:
-            before[row] = before[low]
+        first[row] = first[low] if low < row and seqs[low] == previous[row] else row

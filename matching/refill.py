@@ -79,8 +79,11 @@ class RefillTarget(Protocol):
         """Install the answer as of a boundary. Returns its hits of later batches, as `BatchDelta.offers`, or None."""
         ...
 
-    def advance(self, past: Boundary, delta: BatchDelta, slots: Int32, /) -> tuple[UpdateBatch, RefillNeeded]:
-        """Advance slots from one boundary to the next; those that leave in it get their last updates and are freed."""
+    def advance(self, past: Boundary, delta: Any, slots: Int32, /) -> tuple[UpdateBatch, RefillNeeded]:
+        """Advance slots from one boundary to the next; those that leave in it get their last updates and are freed.
+
+        delta : BatchDelta    or what the target itself deferred in its place, with `boundary`, `leaving` and `of`
+        """
         ...
 
     def result_updates(self, boundary: Boundary, slots: Int32, before: Any) -> UpdateBatch:
@@ -141,7 +144,7 @@ class RefillCoordinator:
         self.waits = np.zeros(0, np.bool_)
         self.requests = self.queried = 0
         self._refills: dict[int, _Refill] = {}
-        self._deferred: deque[BatchDelta] = deque()
+        self._deferred: deque[Any] = deque()
         self._early: list[tuple[int, Any]] = []
 
     def __bool__(self) -> bool:
@@ -158,8 +161,8 @@ class RefillCoordinator:
         if self.waits.shape[0] < capacity:
             self.waits = resized(self.waits, capacity)
 
-    def defer(self, delta: BatchDelta) -> None:
-        """Buffer what a batch has for waiting slots, for replay."""
+    def defer(self, delta: Any) -> None:
+        """Buffer what a batch has for waiting slots, for replay; `delta` as of `RefillTarget.advance`."""
         if self._refills:
             self._deferred.append(delta)
 

@@ -43,21 +43,27 @@ def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
         )
 
 
-def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None = None) -> dict[str, Refusal]:
-    """Kinds that serve no stream of objects with their engine (name by kind), and why a subscription is refused.
+def kinds_without_objects(
+    kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
+) -> dict[str, Refusal]:
+    """Kinds that serve no stream of objects with their engine and window index (names by kind), and why a subscription
+    is refused.
 
     Raises
     ------
     ConfigError
-        For an unknown engine.
+        For an unknown engine or window index.
     """
     refused = {}
-    for kind in kinds.run:
+    for kind in kinds.of_objects().run:
         name = kind.chosen((engines or {}).get(kind.name))
         assert kind.operator is not None, "it is run"
         served = kind.operator.serves_objects and getattr(kind.engine(name), "serves_objects", True)
         if not served:
             detail = f"is of kind {kind.name}, whose engine {name} serves no stream of objects (--objects)"
+            refused[kind.name] = Refusal("objects_not_served", detail)
+        elif kind.windowed and not (index := kind.window((window_indexes or {}).get(kind.name))).serves_ends:
+            detail = f"is of kind {kind.name}, whose window index {index.name} serves no stream of objects (--objects)"
             refused[kind.name] = Refusal("objects_not_served", detail)
     return refused
 

@@ -32,7 +32,7 @@ from distribution.location import LocationRouter
 from distribution.placed import PlacedRouter
 from distribution.placement.costs import PlacementCosts, SampleCosts, UniformCosts
 from distribution.router import Router
-from distribution.routers import REBALANCING, placeable, router_named
+from distribution.routers import REBALANCING, has_replicas, placeable, router_named
 from matching.errors import ConfigError, InputError
 from matching.fields import Refusal
 from matching.half_life import DecayParameters
@@ -43,7 +43,7 @@ from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
-from matching.window import Window
+from matching.window import LIVING, Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
 from spouts.manifest import is_of_objects, read_manifest, world_of
@@ -176,7 +176,7 @@ def wire(
     named = tuple(engines.items()), tuple(window_indexes.items())
     # a stream that is served begins before any kernel is there, and hashes few names at a time
     hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
-    warmed = partial(warm_up, kinds, *named, used, (*hashing, *_routing_of(router)))
+    warmed = partial(warm_up, kinds.plain, *named, used, (*hashing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
@@ -374,7 +374,7 @@ def subscription_refusal(
         For an unknown window index.
     """
     router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
-    without_objects = kinds_without_objects(kinds, config.engine) if config.objects else {}
+    without_objects = objects_refused(config, kinds) if config.objects else {}
     misplaced = {
         (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)
         for kind in kinds
@@ -391,9 +391,31 @@ def subscription_refusal(
     return check
 
 
+def objects_refused(config: RunConfig, kinds: Kinds) -> dict[str, Refusal]:
+    """Kinds that a run over a stream of objects does not serve, and why a subscription is refused.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown engine or window index.
+    """
+    refused = kinds_without_objects(kinds, config.engine, config.window_index)
+    for kind in kinds.of_objects().run:
+        why = None
+        if kind.replicated and has_replicas(config.router):
+            why = (
+                f"which --router {config.router} matches by replicas, and these serve no stream of objects (--objects)"
+            )
+        elif kind.operator is not None and not kind.operator.serves_times_of_objects and config.window[:4] == "time":
+            why = "which over a stream of objects (--objects) takes --window living or count:N"
+        if why is not None:
+            refused.setdefault(kind.name, Refusal("objects_not_served", f"is of kind {kind.name}, {why}"))
+    return refused
+
+
 def check_objects(config: RunConfig, kinds: Kinds, used_kinds: Collection[str]) -> None:
     """Refuse a stream of objects where its kinds or signatures do not serve one. Raises ConfigError."""
-    refused = kinds_without_objects(kinds, config.engine)
+    refused = objects_refused(config, kinds)
     for name in used_kinds:
         if name in refused:
             raise ConfigError(f"a subscription {refused[name].detail}; leave such subscriptions out of the files")
@@ -438,6 +460,9 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     objects = is_of_objects(config.messages, config.objects)
     if objects:
         check_objects(config, kinds, used_kinds)
+        kinds = kinds.of_objects()
+    elif window == LIVING:
+        raise ConfigError("--window living: only a stream of objects (--objects) has it; take count:N or time:SECONDS")
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
@@ -480,14 +505,15 @@ def build_live_plan(
     """
     space, window = space_of(config), Window.parse(config.window)
     vocabulary = load_vocabulary(config.messages, config.most_terms)
-    router = router_of(config, space, vocabulary=vocabulary)
+    kinds = KINDS.of_objects() if config.objects else KINDS
+    router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     words = str(config.messages.absolute()), config.most_terms
     messages = LoggedMessages(log, *words, window, space, quarantine, config.objects)
     subscriptions = LoggedSubscriptions(log, *words, space, quarantine=quarantine)
     credits = config.credits or LIVE_CREDITS
     return _wired(
-        config, messages, subscriptions, router, space, vocabulary, KINDS, credits, config.objects,
+        config, messages, subscriptions, router, space, vocabulary, kinds, credits, config.objects,
         listener=listener, warmed_kinds=(),
     )  # fmt: skip
 

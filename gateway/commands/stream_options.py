@@ -151,7 +151,7 @@ Distance = Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`
 #: Settings that the help pages of both show.
 SHOWN = (
     *("out", "from", "to", "vocabulary", "subscriptions", "attribute", "stem"),
-    *("world", "distance", "window", "decay_half_life", "router", "query_bolts", "executor"),
+    *("world", "distance", "window", "objects", "decay_half_life", "router", "query_bolts", "executor"),
 )
 #: Options that no help page shows.
 QUIET = ("log_format",)

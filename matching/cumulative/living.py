@@ -17,8 +17,8 @@ import numpy as np
 from matching.cumulative.answers import LivingAnswers
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import CumulativeRows
-from matching.errors import ConfigError, EngineError
-from matching.living import NO_SUCCESSION, Holders, Succession
+from matching.errors import EngineError
+from matching.living import Holders, Succession, Successions
 from matching.model import (
     Float64,
     Int32,
@@ -202,22 +202,14 @@ class LivingOperator(Windowed):
     ----------
     engine : callable    makes a `CumulativeEngine`
     context : OperatorContext
-
-    Raises
-    ------
-    ConfigError
-        If the window is one of time.
     """
 
     serves_objects = True
+    serves_times_of_objects = False  # entries have no lives: `match` finds what expires by its seq
     #: Factor from key to reported score: -1 for kinds of which less is better.
     sign: ClassVar[float] = 1.0
 
     def __init__(self, engine: Callable[..., CumulativeEngine], context: OperatorContext):
-        if context.window.kind == "time":
-            raise ConfigError(
-                f"window {context.window}: {self.kind} subscriptions over a stream of objects take living or count:N"
-            )
         self.context = context
         self._make = lambda: Living(self.make_engine(engine, context))
         self.living = self._make()
@@ -225,7 +217,7 @@ class LivingOperator(Windowed):
         self.refills = RefillCoordinator(self)
         self._matched = self.refills.closed
         self._closing = np.zeros(0, np.bool_)  # slot is unsubscribed, but its refill is still outstanding
-        self._successions: dict[int, Succession] = {}  # by batch, of those whose updates are not out yet
+        self._successions = Successions()
 
     def make_engine(self, engine: Callable[..., CumulativeEngine], context: OperatorContext, /) -> CumulativeEngine:
         """An empty engine for a context."""
@@ -269,8 +261,7 @@ class LivingOperator(Windowed):
     def close(self, mine: _Matched, found: list[Any]) -> OperatorOutput:
         batch, boundary = mine.batch, mine.batch.boundary
         self.refills.closed = boundary
-        if mine.succession.seq.shape[0]:
-            self._successions[boundary.number] = mine.succession
+        self._successions.note(boundary, mine.succession, self.refills.watermark)
         staying = np.flatnonzero(~np.isin(mine.added.number, mine.gone))
         added = self._spared(mine.added.take(staying))
         gone = self._subscriptions.find(mine.gone)
@@ -298,7 +289,6 @@ class LivingOperator(Windowed):
             self.living.engine.withdraw(slots)
             self.living.engine.best.clear(slots)
             requests = (self.refills.begin(boundary, slots, before),)
-        self._forget_past()
         return OperatorOutput(concatenate(updates), requests, work=work)
 
     def pass_over(self, boundary: Boundary) -> None:
@@ -316,7 +306,6 @@ class LivingOperator(Windowed):
         self.living.engine.release(slots)
         self._insert(table, rows)
         self._late = self.living
-        self._forget_past()
         return OperatorOutput(concatenate(updates), tuple(requests))
 
     def query(self, slots: Int32) -> SubscriptionTable:
@@ -414,11 +403,5 @@ class LivingOperator(Windowed):
         """Updates of subscriptions (int64[rows]) from one result to the next; None: to none."""
         if now is None:
             now = ResultRows(np.zeros(number.shape[0] + 1, np.int64), before.seq[:0], before.score[:0])
-        succession = self._successions.get(boundary.number, NO_SUCCESSION)
-        updates = succession.difference(boundary, number, before, now)
+        updates = self._successions.difference(boundary, number, before, now)
         return UpdateBatch(updates.as_of, updates.number, updates.seq, updates.change, self.sign * updates.score)
-
-    def _forget_past(self) -> None:
-        """Forget batches whose updates are out."""
-        watermark = self.refills.watermark
-        self._successions = {batch: each for batch, each in self._successions.items() if batch > watermark}

@@ -19,6 +19,7 @@ import numpy as np
 
 from matching.errors import EngineError
 from matching.index import Hits
+from matching.living import NO_SUCCESSION, Succession, Successions
 from matching.model import (
     NO_UPDATES,
     Float64,
@@ -60,6 +61,8 @@ class SkylineHits(NamedTuple):
 
     number, seq, life : int64[n], spatial, text : float64[n]    messages that came, pair by pair
     lost_number, lost_seq : int64[m]                            messages of earlier batches that were ended
+    came, replaced : int64[c]                                   of a stream of objects, of messages that came:
+                                                                `matching.living.Succession`
     """
 
     number: Int64
@@ -69,12 +72,15 @@ class SkylineHits(NamedTuple):
     text: Float64
     lost_number: Int64
     lost_seq: Int64
+    came: Int64 = _NONE
+    replaced: Int64 = _NONE
 
     def take(self, rows: Int64, lost: Int64) -> "SkylineHits":
         """The pairs at `rows` and those at `lost`. O(n)."""
+        of_rows = np.isin(self.came, self.seq[rows])
         return SkylineHits(
             self.number[rows], self.seq[rows], self.life[rows], self.spatial[rows], self.text[rows],
-            self.lost_number[lost], self.lost_seq[lost],
+            self.lost_number[lost], self.lost_seq[lost], self.came[of_rows], self.replaced[of_rows],
         )  # fmt: skip
 
 
@@ -84,6 +90,7 @@ class _Matched(NamedTuple):
     delta: BatchDelta
     fresh: Int32
     work: Work
+    succession: Succession = NO_SUCCESSION
 
 
 class SkylineOperator(Windowed, Regional):
@@ -95,6 +102,8 @@ class SkylineOperator(Windowed, Regional):
     context : OperatorContext
     """
 
+    serves_objects = True
+
     def __init__(self, engine: Callable[[Space], SkylineEngine], context: OperatorContext):
         self.context = context
         self.engine = engine(context.space)
@@ -103,6 +112,7 @@ class SkylineOperator(Windowed, Regional):
         self._matched = Boundary(-1, 0, -1, NO_FLOOR)
         self._met = self._missed = _NONE
         self._home = np.zeros(0, np.int32)  # by slot
+        self._successions = Successions()
 
     def __len__(self) -> int:
         return len(self.engine)
@@ -162,6 +172,8 @@ class SkylineOperator(Windowed, Regional):
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
         nothing = self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)
         found = self._by_number(offers, lost.slot, lost_seqs) if self.context.tasks > 1 else nothing
+        succession = Succession.of(batch_input.messages, batch_input.ended.seq)
+        found = found._replace(came=succession.seq, replaced=succession.before)
         per_home = tuple(
             nothing
             if task == self.context.task
@@ -175,7 +187,7 @@ class SkylineOperator(Windowed, Regional):
         mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
         delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
-        return Matched(_Matched(delta, fresh, work), per_home)
+        return Matched(_Matched(delta, fresh, work, succession), per_home)
 
     def _insert(self, staying: SubscriptionTable, batch_input: OperatorInput) -> Int32:
         """Insert what a batch adds; returns the slots of those with their home here."""
@@ -196,6 +208,10 @@ class SkylineOperator(Windowed, Regional):
         delta = self._merge_hits(mine.delta, found)
         past = self.refills.closed
         self.refills.closed = delta.boundary
+        succession = mine.succession
+        for each in found:
+            succession = succession.plus(each.came, each.replaced)
+        self._successions.note(delta.boundary, succession, self.refills.watermark)
         if self.refills:
             self.refills.defer(delta.of(self.refills.waits))
             delta = delta.of(~self.refills.waits)
@@ -254,7 +270,10 @@ class SkylineOperator(Windowed, Regional):
     def result_updates(self, boundary: Boundary, slots: Int32, before: SkylineRows) -> UpdateBatch:
         """Updates from the skylines `before` to those at the boundary, row by row; leaves first. O(entries)."""
         after = self.engine.candidates.skylines(slots, boundary.floor)
-        return result_updates(boundary, self.engine.subscriptions.slots.number[slots], before, after, by_seq=True)
+        number = self.engine.subscriptions.slots.number[slots]
+        if self.context.objects:
+            return self._successions.difference(boundary, number, before, after)
+        return result_updates(boundary, number, before, after, by_seq=True)
 
     # -- results and state
 

@@ -18,17 +18,23 @@ _FEWEST = 4096
 class WindowLog:
     """Messages in ascending seq, from the oldest chunk on in which one is alive.
 
+    Parameters
+    ----------
+    drops_ended : bool    messages that have ended are dropped, once they are half: all kinds are to lack them
+
     Attributes
     ----------
     boundary : Boundary    the last one stored
     """
 
-    def __init__(self):
+    def __init__(self, drops_ended: bool = False):
+        self.drops_ended = drops_ended
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._chunks: list[tuple[int, MessageBatch]] = []  # with the longest life in it
         self._tail: list[MessageBatch] = []
         self._waiting = 0
-        self._ended = np.zeros(0, np.int64)
+        self._ended: list[Int64] = []
+        self._ended_count = 0
 
     def __len__(self) -> int:
         """Messages kept, expired ones included."""
@@ -46,12 +52,23 @@ class WindowLog:
                 self._chunks.append((int(chunk.life.max()), chunk))
                 self._tail, self._waiting = [], 0
         if ended.shape[0]:
-            self._ended = np.union1d(self._ended, ended)
+            self._ended.append(ended)
+            self._ended_count += ended.shape[0]
+            if self.drops_ended and 2 * self._ended_count > len(self):
+                self._drop_ended()
         first = len(self._chunks)
         self._chunks = [entry for entry in self._chunks if entry[0] > boundary.floor]
-        if self._ended.shape[0] and len(self._chunks) < first:
+        if self._ended and len(self._chunks) < first:
             oldest = min((int(part.seq[0]) for part in self._parts()), default=boundary.first_seq)
-            self._ended = self._ended[self._ended >= oldest]
+            together = _together(self._ended)
+            self._ended = [together[together >= oldest]]
+
+    def _drop_ended(self) -> None:
+        """Drop what has ended. O(messages), amortised O(1) for each that ends."""
+        everything = join_messages([NO_MESSAGES, *self._parts()])
+        living = everything.take(np.flatnonzero(~np.isin(everything.seq, _together(self._ended))))
+        self._chunks = [(int(living.life.max()), living)] if len(living) else []
+        self._tail, self._waiting, self._ended, self._ended_count = [], 0, [], 0
 
     def alive(self) -> tuple[MessageBatch, Int64]:
         """The messages that have not expired at the last boundary, and the seqs of those that have been ended.
@@ -62,14 +79,15 @@ class WindowLog:
 
     def snapshot(self) -> Callable[[], tuple[MessageBatch, Int64]]:
         """What `alive` returns now, made when it is called: batches are never written to. O(batches)."""
-        everything, ended, floor = self._parts(), self._ended, self.boundary.floor
+        everything, floor = self._parts(), self.boundary.floor
+        parts = list(self._ended)
 
         def alive() -> tuple[MessageBatch, Int64]:
             if not everything:
-                return NO_MESSAGES, ended[:0]
+                return NO_MESSAGES, np.zeros(0, np.int64)
             messages = join_messages(everything)
             messages = messages.take(np.flatnonzero(messages.life > floor))
-            return messages, np.intersect1d(ended, messages.seq)
+            return messages, np.intersect1d(_together(parts), messages.seq)
 
         return alive
 
@@ -84,3 +102,8 @@ class WindowLog:
 
     def _parts(self) -> list[MessageBatch]:
         return [chunk for _, chunk in self._chunks] + self._tail
+
+
+def _together(parts: list[Int64]) -> Int64:
+    """All seqs, ascending, each once. O(n log n)."""
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from matching.errors import ConfigError, EngineError
-from matching.living import NO_SUCCESSION, Holders, Succession
+from matching.living import NO_SUCCESSION, Holders, Succession, Successions
 from matching.model import (
     ENTER,
     LEAVE,
@@ -106,7 +106,7 @@ class TopkOperator(Replicated):
         self.engine = HomeEngine(context.space) if context.replicates else index
         self.buffers = ResultBuffers(context.window.kind == "count" and not context.objects, context.objects)
         self.holders = Holders() if context.objects else None
-        self._successions: dict[int, Succession] = {}  # by batch, of those whose updates are not out yet
+        self._successions = Successions()
         # replicas match by thresholds of their own: their hits for subscriptions that wait for a refill are buffered
         self.refills = RefillCoordinator(self, None if context.replicates else self)
         self._matched = self.refills.closed
@@ -155,8 +155,7 @@ class TopkOperator(Replicated):
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
         self.refills.closed = boundary
-        if mine.succession.seq.shape[0]:
-            self._successions[boundary.number] = mine.succession
+        self._successions.note(boundary, mine.succession, self.refills.watermark)
         # a subscription added and removed at one boundary has no updates
         added = mine.added
         if len(added) and mine.gone.size:
@@ -196,7 +195,7 @@ class TopkOperator(Replicated):
         output = OperatorOutput(updates, tuple(requests), tuple(relaxes), raised, mine.work.plus(taken.work))
         for number, body in self.refills.early():
             output = output.plus(self.answer(number, body))
-        self._forget_past()
+        self._renew_notes()
         return output
 
     def pass_over(self, boundary: Boundary) -> None:
@@ -275,7 +274,7 @@ class TopkOperator(Replicated):
         now = self.buffers.results(slots, self._k)
         if self.holders is None:
             return result_updates(boundary, number, before, now)
-        return self._successions.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
+        return self._successions.difference(boundary, number, before, now)
 
     # -- replicas
 
@@ -383,14 +382,11 @@ class TopkOperator(Replicated):
         lost = np.flatnonzero(self.buffers.drop(slots, ended))
         return slots[lost], take_results(before, lost)
 
-    def _forget_past(self) -> None:
-        """Forget batches whose updates are out, and notes about what has left the buffers. O(1), amortised."""
-        if self.holders is None:
+    def _renew_notes(self) -> None:
+        """Make the notes anew once most are about what has left the buffers. O(1), amortised."""
+        if self.holders is None or not self.holders.is_stale(0):
             return
-        watermark = self.refills.watermark
-        self._successions = {batch: each for batch, each in self._successions.items() if batch > watermark}
-        entries = int(self.buffers.view.count.sum()) if self.holders.is_stale(0) else 0
-        if self.holders.is_stale(entries):
+        if self.holders.is_stale(int(self.buffers.view.count.sum())):
             slots = self.engine.subscriptions.live_slots()
             offsets, seqs, _, _ = self.buffers.entries(slots)
             self.holders = Holders()

@@ -13,7 +13,7 @@ new one dominates come after it. Kernels: `matching.topk.results_kernels`.
 """
 
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class ResultBuffers:
 
     def __init__(self, seq_is_life: bool, objects: bool = False):
         self.seq_is_life = seq_is_life
-        seq = np.zeros(0, np.int64 if objects else np.int32)
+        seq: Any = np.zeros(0, np.int64 if objects else np.int32)
         self.view = Buffers(
             np.zeros(0, np.int64),
             np.zeros(0, np.int8),

@@ -91,7 +91,22 @@ def test_window_log_of_a_thousand_batches_keeps_little_more_than_the_window(batc
         boundary = Boundary(number, int(seq[0]), int(seq[-1]), int(seq[-1]) - window)
         log.store(boundary, messages(seq), seq[::2] - batch)
         assert len(log) <= window + 2 * max(batch, 40)
-        assert log._ended.size <= len(log), "ends of messages that have gone"
+        assert sum(map(len, log._ended)) <= len(log), "ends of messages that have gone"
         sizes.append(log.size_bytes())
     assert max(sizes[500:]) <= max(sizes[:500])
     assert given_back(log)[0] == list(range(1000 * batch - window, 1000 * batch))
+
+
+def test_window_log_that_drops_what_has_ended_keeps_little_more_than_what_lives(small_chunks):
+    """Of a stream of objects without an end, of which none expires."""
+    rng, log, living, most = np.random.default_rng(1), WindowLog(drops_ended=True), [], 0
+    for number in range(300):
+        seq = np.arange(number * 9, number * 9 + 9)
+        gone = rng.choice(living, min(len(living), 9), replace=False) if len(living) > 60 else NOBODY
+        gone = np.sort(np.concatenate([gone, seq[-1:]]).astype(np.int64))
+        living = [one for one in living + seq.tolist() if one not in set(gone.tolist())]
+        log.store(Boundary(number, int(seq[0]), int(seq[-1]), NO_FLOOR), messages(seq), gone)
+        alive, ended = given_back(log)
+        assert [one for one in alive if one not in set(ended)] == living
+        most = max(most, len(log))
+    assert len(living) > 50 and 80 < most < 3 * 80

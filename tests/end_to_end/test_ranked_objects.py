@@ -1,0 +1,88 @@
+"""Ranked kinds over streams of objects through the whole topology: routers, late refills, kills and resumes."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gateway.runs.verify import verify_run
+from matching.errors import ConfigError
+from tests.support.etl_folder import random_rows, write_etl
+from topology.running import run
+from topology.settings import RunConfig
+
+KINDS = ("topk", "decay", "knn", "skyline")
+
+
+def versions(count: int, seed: int, objects: int) -> list[dict]:
+    """Versions of objects that move about, change their words and are deleted, several in a batch."""
+    rng, rows = np.random.default_rng(seed), random_rows(count, seed=seed)
+    for row in rows:
+        row["object_id"] = f"thing {rng.integers(objects)}"
+        if rng.random() < 0.15:
+            row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
+    return rows
+
+
+def asked(path, kinds=KINDS, count: int = 24) -> None:
+    """Subscriptions of each kind; some begin late, end, or are replaced."""
+    rng, rows = np.random.default_rng(9), []
+    for number in range(count * len(kinds)):
+        kind = kinds[number % len(kinds)]
+        row = {"subscription_id": f"s{number % (len(kinds) * (count - 3))}", "kind": kind}
+        row["keywords"] = [f"w{11 - int(word)}" for word in rng.choice(4, int(rng.integers(1, 3)), replace=False)]
+        lon, lat = float(rng.uniform(-170, 60)), float(rng.uniform(-80, 30))
+        if kind == "skyline":
+            row["region"] = [lon, lat, lon + float(rng.uniform(20, 110)), lat + float(rng.uniform(20, 50))]
+        else:
+            row |= {"lon": lon, "lat": lat, "k": int(rng.integers(1, 5))}
+            row |= {} if kind == "knn" else {"alpha": float(rng.choice([0.2, 0.6, 1.0]))}
+        row |= {"at": 0} if number < count else {"at": int(3 * number)}
+        row |= {"until": int(row["at"] + 150)} if number % 7 == 3 else {}
+        rows.append(row)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def settings(tmp_path, name: str, **more) -> RunConfig:
+    given = {"window": "living", "executor": "local", "batch": "17", "objects": True} | more
+    return RunConfig(messages=tmp_path / "etl", subscriptions=(tmp_path / "asked.jsonl",), out=tmp_path / name, **given)
+
+
+@pytest.mark.parametrize(
+    ("router", "window"),
+    [("hashing", "living"), ("location", "living"), ("hashing", "count:60"), ("location", "count:25")],
+    ids="-".join,
+)
+def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
+    write_etl(tmp_path / "etl", versions(500, 3, 40))
+    asked(tmp_path / "asked.jsonl")
+    tasks = {"query_bolts": 3, "distribution_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2}
+    run(settings(tmp_path, "out", router=router, window=window, seed=5, **tasks))
+    changes = Counter(pq.read_table(tmp_path / "out" / "updates").column("change").to_pylist())
+    assert changes["enter"] > 200 and changes["leave"] > 200 and not changes["match"]
+    verdict = verify_run(tmp_path / "out", None)
+    assert verdict.exact, verdict.render()
+
+
+@pytest.mark.parametrize("router", ["keyword", "prefix"])
+def test_run_of_topk_over_objects_refuses_a_router_with_replicas_before_it_starts(tmp_path, router):
+    write_etl(tmp_path / "etl", versions(30, 5, 10))
+    asked(tmp_path / "asked.jsonl", kinds=("topk",))
+    with pytest.raises(ConfigError, match=f"topk.*--router {router}"):
+        run(settings(tmp_path, "out", router=router))
+
+
+def test_run_of_knn_over_objects_refuses_a_window_of_time_before_it_starts(tmp_path):
+    write_etl(tmp_path / "etl", versions(30, 5, 10))
+    asked(tmp_path / "asked.jsonl", kinds=("knn",))
+    with pytest.raises(ConfigError, match="knn.*living"):
+        run(settings(tmp_path, "out", window="time:60"))
+
+
+def test_run_of_messages_refuses_a_window_of_living_objects(tmp_path):
+    write_etl(tmp_path / "etl", random_rows(30, seed=1))
+    asked(tmp_path / "asked.jsonl", kinds=("topk",))
+    with pytest.raises(ConfigError, match="living.*--objects"):
+        run(settings(tmp_path, "out", objects=False))
