@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks import command
 from benchmarks.push_ways import Paced
-from benchmarks.texts import lines_of
+from benchmarks.way_in import lines_of
 from matching.text import tokenise
 from tests.support.serving import NDJSON, Served, free_port, kill
 from tests.support.serving import lines_of as rows_of

@@ -61,7 +61,8 @@ class RoutingTable:
 
     def change(self, added: SubscriptionTable, removed: Removals) -> None:
         """Apply the changes of a batch, before the batch is routed."""
-        self.needs_ended |= bool(np.any(self.router.traits.needs_ended[added.kind]))
+        if len(added):
+            self.needs_ended |= bool(np.any(self.router.traits.needs_ended[added.kind]))
 
     def relax(self, number: Int64, version: Int64) -> None:
         """Treat these subscriptions as having no threshold, at once."""

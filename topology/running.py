@@ -329,17 +329,6 @@ def _checkpoint_folder(config: RunConfig, name: str) -> str:
     return f"{config.checkpoints.rstrip('/')}/{name}"
 
 
-def _store_of(config: RunConfig, name: str) -> CheckpointStore:
-    """The checkpoints that a run has left, perhaps as earlier releases did: not below its name."""
-    store = CheckpointStore(_checkpoint_folder(config, name))
-    if config.checkpoints is not None and store.last_epoch() < 0:
-        flat = CheckpointStore(config.checkpoints)
-        manifest = flat.newest()
-        if manifest is not None and manifest.facts.get("run") == name:
-            return flat
-    return store
-
-
 def _replaced(config: RunConfig, folder: RunFolder) -> CheckpointStore | None:
     """The checkpoints of the run that is replaced, if they lie elsewhere than in its folder."""
     try:
@@ -348,7 +337,9 @@ def _replaced(config: RunConfig, folder: RunFolder) -> CheckpointStore | None:
         return None
     settings, name = values.get("settings"), values.get("run")
     place = settings.get("checkpoints") if isinstance(settings, dict) else None
-    return _store_of(config.model_copy(update={"checkpoints": place}), name) if place and name else None
+    if not (place and name):
+        return None
+    return CheckpointStore(_checkpoint_folder(config.model_copy(update={"checkpoints": place}), name))
 
 
 def _clear(store: CheckpointStore) -> None:
@@ -380,7 +371,7 @@ def _prepare_resume(
     incarnation = next_incarnation(int(values.get("incarnation", 0)))
     quarantine = Quarantine.of(values.get("quarantined", {}))
     name = str(values.get("run", ""))
-    store = _store_of(config, name)
+    store = CheckpointStore(_checkpoint_folder(config, name))
     incarnation = folder.claim(incarnation)
     manifest = store.newest()
     if manifest is not None and manifest.facts.get("run") != name:

@@ -38,7 +38,7 @@ from matching.space import EARTH, Space
 from matching.storage.marks import Marker
 from matching.text import Vocabulary
 from matching.window import Boundary, Window
-from matching.words.message_words import MessageWords
+from matching.words.message_words import MessageWords, weigh
 
 _SPACE = Space(*EARTH)
 #: A half-life of one microsecond, the step of the messages' times: every score halves from message to message.
@@ -124,9 +124,10 @@ def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
 
 def _warm_words() -> None:
     """Cut texts, one of which the kernel is not sure of, and enter more tokens than the table has room for."""
-    words = MessageWords(Vocabulary.of_counts([], most_terms=1))
+    vocabulary = Vocabulary.of_counts([], most_terms=1)
+    words = MessageWords(vocabulary)
     cut = words.cut(["&eacute; &amp; 東京", *(" ".join(f"word{number} long-{number:09}" for number in range(3_000)),)])
-    words.vectors(cut)
+    weigh(words.terms(cut), vocabulary.idf)
     words.distinct(cut, np.array([0, 2]))
     iso_times(["2018-10-10T20:19:24Z"])
 

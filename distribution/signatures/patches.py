@@ -2,12 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
-from matching.model import (
-    Int64,
-)
+from matching.model import Int64
 
 
 class FilterPatch(NamedTuple):
@@ -38,23 +35,4 @@ class SignaturePatch(NamedTuple):
 
     def nbytes(self) -> int:
         """Bytes of its arrays."""
-        return sum(array.nbytes for _, array in self._arrays())
-
-    def frame(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Header and named arrays, as `topology.core.frames` writes them."""
-        header = {name: int(getattr(self, name)) for name in ("task", "serial", "through", "levels")}
-        whole = {"cells_whole": bool(self.cells.whole), "pairs_whole": bool(self.pairs.whole)}
-        return header | whole, dict(self._arrays())
-
-    @classmethod
-    def from_frame(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "SignaturePatch":
-        """The inverse of `frame`."""
-        halves = [
-            FilterPatch(header[f"{half}_whole"], *(arrays[f"{half}_{name}"] for name in FilterPatch._fields[1:]))
-            for half in ("cells", "pairs")
-        ]
-        return cls(header["task"], header["serial"], header["through"], header["levels"], *halves)
-
-    def _arrays(self) -> list[tuple[str, np.ndarray]]:
-        halves = (("cells", self.cells), ("pairs", self.pairs))
-        return [(f"{half}_{name}", getattr(patch, name)) for half, patch in halves for name in FilterPatch._fields[1:]]
+        return sum(array.nbytes for patch in (self.cells, self.pairs) for array in patch[1:])

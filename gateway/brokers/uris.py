@@ -14,7 +14,7 @@ Wrong = Callable[[str], ConfigError]
 
 
 def wrong_of(option: str, uri: str, example: str) -> Wrong:
-    """How errors of this URI begin and end."""
+    """Return a function that makes the errors of this URI: `option`, the URI without its password, and an example."""
     return lambda why: ConfigError(f"{option} {shown(uri)}: {why}; for example {example}")
 
 
@@ -41,7 +41,7 @@ def check_parameters(options: Mapping[str, str], known: Collection[str] | None, 
 
 
 def name_of(parts: SplitResult, what: str, form: re.Pattern[str], wrong: Wrong) -> str:
-    """What stands behind the host. Raises ConfigError."""
+    """The path of a URI: the name of a stream, topic or database. Raises ConfigError."""
     name = unquote(parts.path).strip("/")
     if not name:
         raise wrong(f"names no {what}: it comes behind the host, after a /")

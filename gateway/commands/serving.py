@@ -1,7 +1,7 @@
 """Makes the parts of a server, watches them while it runs, and decides when it has ended.
 
-`LiveRun.run` calls `Watch.over` a few times a second. Which part does what is documented in `gateway.serve`; nothing
-here handles a request.
+`LiveRun.run` calls `Watch.over` a few times a second, and behind every batch. Which part does what is documented in
+`gateway.serve`; nothing here handles a request.
 """
 
 import time
@@ -52,6 +52,8 @@ from topology.preparing import Preparing
 from topology.settings import LIVE_CREDITS
 from topology.warmup import WORDS
 
+#: Seconds between two looks at the parts of a server: `over` is called behind every batch, and a look takes 50 us.
+_LOOK_S = 0.05
 #: The longest time between two checkpoints, in seconds.
 MOST_BETWEEN_CHECKPOINTS_S = 300.0
 
@@ -97,6 +99,7 @@ class Watch:
         self._door, self._releaser, self._run, self._server = door, releaser, run, server
         self._hooks, self._deliveries, self._garbage, self._noted = hooks, deliveries, garbage, noted
         self._logged_before = door.wal.next_seq - 1
+        self._next_s = 0.0
         self._on_ready, self._on_look, self._on_stop, self._stopping = on_ready, on_look, on_stop, stopping
 
     def over(self) -> bool:
@@ -107,6 +110,10 @@ class Watch:
         EngineError
             The error of a part that has failed.
         """
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + _LOOK_S
         door = self._door
         if not door.ready and self._releaser.reached(self._run.incarnation) >= self._logged_before:
             door.ready = True

@@ -13,13 +13,12 @@ from typing import Any
 
 import xxhash
 
-from bolts.shares import joined
 from bolts.sinks import last_of_parts
 from matching.errors import CheckpointError
 from topology.core.checkpoint.storage import LocalDisk, list_path, written
 from topology.core.checkpoint.store import CheckpointStore
 from topology.folder import CHECKPOINTS
-from topology.live import LOG_BYTES, last_seq_of
+from topology.live import LOG_BYTES
 
 #: Where it is in the folder of a stream.
 DURABLE = Path("journal", "durable")
@@ -99,11 +98,6 @@ def refuse_lost(folder: Path, log: Path, size_bytes: int, last_seq: int) -> None
     known_bytes = acknowledged_bytes(folder)
     updates = folder / "updates"
     known_seq = last_of_parts(updates)
-    if known_bytes < 0:  # of an earlier release
-        store = CheckpointStore(str(folder / CHECKPOINTS))
-        manifest = store.newest()
-        if manifest is not None:
-            known_seq = max(known_seq, last_seq_of(joined(store.load(manifest).tasks("delivery"))))
     if size_bytes >= known_bytes and last_seq >= known_seq:
         return
     known = f"{known_bytes:,} bytes" if size_bytes < known_bytes else f"message {known_seq:,}"

@@ -1,8 +1,7 @@
 """Which subscriptions a message would reach: `skyray match`.
 
 The message is cleaned and tokenised as in the ETL, and matched with every subscription by the oracle's rules. A kind
-that keeps the k best messages would have it unless k better ones exist, which only a run knows (`skyray explain`). Used
-by `gateway.commands.match`.
+that keeps the k best messages would have it unless k better ones exist, which only a run knows (`skyray explain`).
 """
 
 from collections import Counter

@@ -28,6 +28,8 @@ _FIRST = 10
 _OWN = 250
 #: The beginning of an update's JSON, up to its id.
 JSON_BEGINS = b'{"id":"'
+#: Updates up to which their pieces are joined without Arrow, whose buffers take as long as 20 of these.
+_FEW = 8
 #: Bytes of a `Released` besides its columns.
 _OWN_BYTES = 4_096
 _NAMES = sorted(RANKS, key=RANKS.__getitem__)
@@ -345,6 +347,12 @@ class _Pieces(NamedTuple):
 
     def joined(self, columns: Sequence[np.ndarray | int], literals: Sequence[bytes], count: int) -> EventBytes:
         """The pieces of each of `count` rows one after another; `columns` has their numbers, those of literals last."""
+        if count <= _FEW:
+            cuts = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+            pool = [*[self.data[begin:end] for begin, end in cuts], *literals]
+            which = [[one] * count if isinstance(one, int) else one.tolist() for one in columns]
+            rows = [b"".join(map(pool.__getitem__, row)) for row in zip(*which, strict=True)]
+            return EventBytes(b"".join(rows), np.cumsum([0, *map(len, rows)]))
         cuts = np.cumsum([len(self.data), *map(len, literals)])
         offsets = np.empty(2 * (len(self.starts) + len(literals)) + 1, np.int64)  # what is between two pieces is one
         offsets[:-1:2] = np.concatenate((self.starts, cuts[:-1]))
@@ -352,12 +360,12 @@ class _Pieces(NamedTuple):
         offsets[-1] = cuts[-1]
         data = self.data + b"".join(literals)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        pool = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+        array = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
         wanted = np.empty((count, len(columns)), np.int64)
         for number, column in enumerate(columns):
             wanted[:, number] = column
         wanted *= 2
-        found = pool.take(pa.array(wanted.ravel()))
+        found = array.take(pa.array(wanted.ravel()))
         _, ends, data = found.buffers()
         return EventBytes(data.to_pybytes(), np.frombuffer(ends, np.int64)[:: len(columns)].copy())
 

@@ -2,8 +2,8 @@
 
     words = MessageWords(vocabulary)
     cut = words.cut(["ramen is open", "no coffee"])     # terms in order of appearance, as numbers
-    cut.new_terms()                                     # terms without an id, in order of first appearance
-    words.vectors(cut)                                  # ascending term ids, counts, unit weights
+    words.new_terms(cut)                                # terms without an id, in order of first appearance
+    weigh(words.terms(cut), vocabulary.idf)             # ascending term ids, counts, unit weights
 
 `matching.text.cut_words` decides what a term is. The kernel gives the same terms or says that it is not sure of a text,
 which `cut_words` then cuts. `characters` has the tables of the kernel, `cutting` the kernel and its table of tokens,

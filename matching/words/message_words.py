@@ -67,7 +67,7 @@ class MessageWords:
     Notes
     -----
     With new terms admitted 2.5 us for an English tweet, 4.5 us for a text of several scripts, and 1 us more for each
-    new token (`benchmarks.texts`, on a busy machine). Memory as of `TextCutter`, and 150 bytes a token.
+    new token (on a busy machine). Memory as of `TextCutter`, and 150 bytes a token.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -106,10 +106,6 @@ class MessageWords:
         _find(cut.tokens, self._id_of, self._seen_in, self._texts, first, found)
         self._texts += texts
         return found
-
-    def vectors(self, cut: Cut, first_ids: Sequence[int] | None = None) -> TermColumns:
-        """Vectors of texts, of the terms that `terms` finds."""
-        return weigh(self.terms(cut, first_ids), self.vocabulary.idf)
 
     def distinct(self, cut: Cut, ends: Int64) -> Distinct:
         """The distinct terms of rows, of which each is of the texts from `ends[row]` to `ends[row + 1]`; their ids."""

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -103,22 +102,3 @@ def test_runs_that_begin_at_once_in_one_folder_of_checkpoints_keep_to_their_own(
             run.finish(command)
         run.assert_exact(1)
     assert not list(shared.iterdir()), "what a finished run has saved goes with its folder"
-
-
-def test_run_saved_as_earlier_releases_did_goes_on_from_a_folder_not_below_its_name(work, tmp_path):
-    place = tmp_path / "place"
-    run = FaultyRun(work, tmp_path / "out")
-    with run.start(
-        "--executor", "local", "--set", "input.rate=400", "--set", f"recovery.checkpoints={place}"
-    ) as command:
-        command.await_(lambda: len(list(place.glob("*/epoch-*.json"))) >= 2)
-        run.strike(command, command.process.kill)
-        command.process.wait(20)
-    (own,) = place.iterdir()
-    for path in own.iterdir():
-        path.rename(place / path.name)
-    own.rmdir()
-    with run.resume("--set", "input.rate=1e9") as command:
-        run.finish(command)
-    run.assert_exact(1)
-    assert Path(run.report()["settings"]["checkpoints"]) == place

@@ -19,7 +19,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Public by the registries, and yet not of the network's other side: 6to4 relays, NAT64, and the metadata of a cloud.
+#: Networks that the registries call public, and that lead inside: 6to4 relays, NAT64, and a cloud's metadata service.
 _CLOSED = [
     ipaddress.ip_network(one)
     for one in (
@@ -48,7 +48,7 @@ class Forbidden(Exception):
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is one of the public network: no other network's, machine's or group's."""
+    """Whether an address belongs to a single machine of the public network."""
     try:
         one: _Address = ipaddress.ip_address(address)
     except ValueError:  # with a zone, as link-local ones have it

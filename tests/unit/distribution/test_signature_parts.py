@@ -42,7 +42,6 @@ from tests.support.signature_tables import (
     random_subscriptions,
     room_of_boolean,
 )
-from topology.core import frames
 
 LOSSLESS = [
     SMALL._replace(text=text, spatial_filter=spatial, text_filter=words)
@@ -434,14 +433,3 @@ def test_board_asks_only_the_task_it_is_asked_for():
         "signature_queried": 100,
         "signature_kept_back": 100 - wanted.size,
     }
-
-
-def test_patch_survives_a_frame():
-    signature, replica = in_touch(SMALL)
-    signature.change(claims_of(random_subscriptions(6, 60)), no_claims())
-    patch = signature.patch(4, noted=True)
-    header, arrays = frames.decode(frames.encode(*patch.frame()))
-    again = SignaturePatch.from_frame(header, arrays)
-    replica.apply(again)
-    assert (again.task, again.serial, again.through, again.levels) == patch[:4]
-    assert np.array_equal(replica.pairs.arrays()["words"], patch.pairs.words)

@@ -76,7 +76,7 @@ def test_record_that_nobody_was_answered_is_cut(killed, out):
         stream.journal.close()
 
 
-def test_log_of_an_earlier_release_has_no_mark_and_is_read(killed, out):
+def test_log_without_a_mark_and_a_checkpoint_is_read(killed, out):
     (out / DURABLE).unlink()
     (out / LOG).write_bytes((out / LOG).read_bytes()[:-5])
     stream = Stream(killed[0], out)

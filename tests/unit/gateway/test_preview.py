@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gateway.runs.reaching import reach
+from gateway.subscriptions.checking import check_subscriptions
 from gateway.subscriptions.preview import preview_subscriptions
 from matching.errors import ConfigError
 from matching.kinds import KINDS
@@ -103,6 +104,19 @@ def test_preview_names_refused_rows_and_counts_days(folder, tmp_path):
     assert [answer["reason"] for answer in found] == [None, "bad_region", "not_json"]
     assert found[0]["day"] == found[0]["week"] == found[0]["messages"], "all within fifteen minutes"
     assert int(found[0]["newest"][0]["message_id"].removeprefix("message ")) > 880 and json.dumps(found)
+
+
+def test_preview_refuses_what_check_refuses(folder, tmp_path):
+    never = {"subscription_id": "never", "kind": "boolean", "keywords": "w1", "region": [-9, -9, 9, 9]}
+    rows = [never | {"where": {"price": {"gt": 5, "lt": 2}}}, never | {"kind": "bool"}, never, {"unsubscribe": "never"}]
+    file = write_lines(tmp_path / "mine.jsonl", *rows)
+    previewed = list(preview_subscriptions([file], folder, "earth"))
+    checked = check_subscriptions([file], folder, "earth")["rows"]
+    assert [row["reason"] for row in previewed] == ["impossible_where", "unknown_kind", None]
+    shared = ("line", "reason", "what", "subscription_id")
+    assert [[row[name] for name in shared] for row in previewed[:2]] == [
+        [row[name] for name in shared] for row in checked[:2]
+    ]
 
 
 def test_match_goes_by_the_attributes_that_are_given(folder, tmp_path):

@@ -9,7 +9,7 @@ from matching.text import Vocabulary, cut_words
 from matching.words import cutting
 from matching.words.characters import PAGE, Characters
 from matching.words.cutting import TextCutter, TokenTable, joined
-from matching.words.message_words import MessageWords
+from matching.words.message_words import MessageWords, weigh
 from tests.support.texts import AROUND, PIECES
 
 TEXTS = [
@@ -131,7 +131,7 @@ def test_pages_are_filled_once_and_share_the_pool():
 
 def same_vectors(words: MessageWords, texts: list[str], first_ids: list[int] | None = None) -> None:
     vocabulary = words.vocabulary
-    found = words.vectors(words.cut(texts), first_ids)
+    found = weigh(words.terms(words.cut(texts), first_ids), vocabulary.idf)
     for row, text in enumerate(texts):
         expected = vocabulary.unit_vector(vocabulary.count_terms(text), first_ids[row] if first_ids else 0)
         start, end = found.offsets[row : row + 2]
@@ -169,5 +169,5 @@ def test_vectors_have_the_bits_of_the_vocabulary(stem, fold):
 def test_texts_without_words_have_empty_vectors():
     words = MessageWords(Vocabulary.of_counts([{"a": 1}]))
     for texts in ([], [""], ["", "a", ""]):
-        found = words.vectors(words.cut(texts))
+        found = weigh(words.terms(words.cut(texts)), words.vocabulary.idf)
         assert found.offsets.shape == (len(texts) + 1,) and found.terms.tolist() == [0] * ("a" in texts)

@@ -16,9 +16,9 @@ import psutil
 
 #: Variable that marks what Ray has started for a block; children inherit it.
 MARK = "SKYRAY_STARTED_BY"
-#: By which Ray tells a process on which raylet it depends.
+#: Variable by which Ray tells a process on which raylet it depends.
 _RAYLET = "RAY_RAYLET_PID"
-#: How long the system may take to end what was killed, and how soon we look for what was born meanwhile.
+#: Seconds in which killed processes end, and between two looks for new ones.
 KILLED_S, LOOK_AGAIN_S = 5.0, 0.5
 
 
@@ -39,9 +39,9 @@ def outliving_ray() -> Iterator[None]:
 
 
 def marked(mark: str, folder: str, session: str = "") -> list[psutil.Process]:
-    """Processes of Ray (which lies in `folder`) that run and carry this mark, or have a file of this session open.
+    """Running processes of Ray that carry this mark, or have a file of this session open.
 
-    Some write their title over their environment, so that the mark is gone.
+    `folder` is where Ray is installed. A process that writes its title over its environment has lost the mark.
     """
     found = []
     for process in psutil.process_iter():
@@ -59,7 +59,7 @@ def _belongs(process: psutil.Process, mark: str, session: str) -> bool:
 
 
 def end_marked(mark: str, folder: str, session: str = "") -> None:
-    """Kill them, and what they start meanwhile."""
+    """Kill the processes of `marked`, and the processes that they start meanwhile."""
     deadline = time.monotonic() + KILLED_S
     while (left := marked(mark, folder, session)) and time.monotonic() < deadline:
         for process in left:
@@ -69,9 +69,9 @@ def end_marked(mark: str, folder: str, session: str = "") -> None:
 
 
 def main(mark: str, folder: str, session: str) -> None:
-    """Wait for the end of the pipe; a dot comes through it if all is well.
+    """Wait until the pipe closes, and kill the marked processes unless a dot came through it.
 
-    `session` is the folder in which Ray's own lies, if that is ours, and goes with it.
+    `session` is the folder of Ray's session if this block made it: it is removed with the processes. Else it is "".
     """
     if "." not in sys.stdin.read():
         end_marked(mark, folder, session)
