@@ -81,6 +81,7 @@ REASONS = {
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
     "no_word_order": "phrases need the order of words, without which the messages were prepared: run the ETL again",
+    "query_in_keywords": 'keywords are plain words; "in quotes", beginn* and (a OR b) are for query',
     "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",

@@ -1,8 +1,10 @@
 """The words of a subscription: what it is found by and scores with, by its keywords and its query."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matching.conditions import contradiction
 from matching.fields import Fault, Refusal, encodes
 from matching.filter_fields import ALL_KEYWORDS, asks_no_word
 from matching.filter_programs import AT_LEAST, Instruction
@@ -14,8 +16,24 @@ from matching.reasons import MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
 
+#: What means something in `query` alone, and would be passed over among keywords.
+_OF_QUERIES = re.compile(r'["“”„«»*()]')
 #: Ids, their idf, all words, how many the vocabulary lacks, and how many are stop terms.
 Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
+
+
+def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal | None:
+    """Why a subscription that passes all other checks is refused when it comes: it would not mean what it says.
+
+    Earlier releases took such subscriptions, so a log may have some, and its readers do not ask here.
+    """
+    for name in ("keywords", "not_keywords"):
+        value = obj.get(name)
+        for text in [value] if isinstance(value, str) else value or ():
+            if (found := _OF_QUERIES.search(text)) is not None:
+                what = f"{name} has {found[0]}, which means something in query alone: write it in query"
+                return Refusal("query_in_keywords", what, Fault(name, value))
+    return contradiction(obj.get("where"), vocabulary.attributes)
 
 
 def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found | str:

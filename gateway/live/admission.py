@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
-from matching.conditions import contradiction, meant
+from matching.conditions import meant
 from matching.errors import ConfigError, InputError
 from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
@@ -22,6 +22,7 @@ from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
+from matching.subscription_words import refused_when_new
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
@@ -203,7 +204,7 @@ class Admission:
         if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
             parsed = self._with_declared(row)
         if isinstance(parsed, ParsedSubscription) and not self._replays:
-            parsed = contradiction(row.get("where"), self.vocabulary.attributes) or parsed
+            parsed = refused_when_new(row, self.vocabulary) or parsed
         if isinstance(parsed, Refusal):
             what = explain(parsed.reason, self.kinds, parsed.detail)
             raise _RefusedSubscription(parsed, f"subscription {shown(row.get('subscription_id'))}: {what}")

@@ -12,11 +12,11 @@ from typing import Any
 
 from gateway.runs.reader import subscriber
 from gateway.subscriptions.past import Past, read_past, tested
-from matching.conditions import contradiction
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import DISTANCE, Space
+from matching.subscription_words import refused_when_new
 from matching.text import Vocabulary
 from matching.validate import subscription_row
 from spouts.lines import read_rows
@@ -102,7 +102,7 @@ def _verdict_of(
     row = {name: value for name, value in row.items() if name != "unsubscribe"}
     parsed = subscription_row(row, vocabulary, space, kinds)
     if not isinstance(parsed, Refusal):
-        parsed = contradiction(row.get("where"), vocabulary.attributes) or parsed
+        parsed = refused_when_new(row, vocabulary) or parsed
     if isinstance(parsed, Refusal):
         return _refused(parsed, kinds) | {"subscription_id": identifier(row.get("subscription_id")) or None}
     kind = kinds[parsed.kind]
