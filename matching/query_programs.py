@@ -20,18 +20,23 @@ from matching.filter_programs import (
     program_of,
 )
 from matching.filter_programs import PHRASE as PHRASE_OF
-from matching.query import ALL, ANY, NONE, PHRASE, WHERE, WORD, Node, parse_query, simplified
-from matching.reasons import MAX_LEAVES
-from matching.text import Vocabulary, has_unspaced
+from matching.query import ALL, ANY, NONE, PHRASE, PREFIX, WHERE, WORD, Node, parse_query, simplified
+from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
+from matching.text import Vocabulary, fold_accents, has_unspaced, tokenise
+from matching.words.beginnings import MARK, SHORTEST
+
+_ONE_WORD = f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces"
 
 
 class Query(NamedTuple):
     """A query whose words are terms.
 
-    tree : Node               a `WORD` has one term
+    tree : Node               a `WORD` has one term, a `PREFIX` its own where the vocabulary grows
+                              (`matching.words.beginnings`), else all that begin so
     scoring : tuple of str    distinct words, outside phrases, that are not excluded, in order of appearance
-    required : tuple of str   words that every match has, those of phrases too
-    choices : tuple of str    where there are none: words of which every match has one; empty if there are none either
+    required : tuple of str   terms that every match has, those of phrases too
+    choices : tuple of str    where there are none: terms of which every match has one; empty if there are none either,
+                              or too many
     requires : bool           whether a match must have anything, a word or a value
     scores : bool             whether every match has a word of `scoring`
     """
@@ -70,6 +75,7 @@ def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
         return Refusal("too_large_query", f"query has {leaves:,} words and conditions", Fault("query", given))
     required = tuple(dict.fromkeys(_required(bound)))
     choices = () if required else tuple(dict.fromkeys(_choices(bound, vocabulary) or ()))
+    choices = choices if len(choices) <= MAX_SUBSCRIPTION_TERMS else ()
     scores = _choices(bound, vocabulary, phrases=False) is not None
     return Query(bound, tuple(dict.fromkeys(positive_words(bound))), required, choices, _requires(bound), scores)
 
@@ -99,18 +105,17 @@ def instructions_of_query(
     parts = query.tree.parts if query.tree.operation == ALL else (query.tree,)
     own = set(indexed)
     if needs_all:
-        parts = tuple(part for part in parts if not (part.operation == WORD and part.value in own))
+        parts = tuple(part for part in parts if _alternatives(part) not in [{word} for word in own])
     else:
         parts = tuple(part for part in parts if _alternatives(part) != own or not own)
     return _conjunction(parts, vocabulary)
 
 
 def _alternatives(part: Node) -> set[str] | None:
-    """The words of which one is needed, if a part asks for just that."""
-    if part.operation == WORD:
-        return {part.value}
-    plain = part.operation == ANY and all(one.operation == WORD for one in part.parts)
-    return {one.value for one in part.parts} if plain else None
+    """The terms of which one is needed, if a part asks for just that."""
+    parts = part.parts if part.operation == ANY else (part,)
+    plain = all(one.operation in (WORD, PREFIX) for one in parts)
+    return {word for one in parts for word in one.words()} if plain else None
 
 
 def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
@@ -119,6 +124,8 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
         return conditions if isinstance(conditions, Refusal) else None
     if leaf.operation == PHRASE and not vocabulary.keeps_order:
         return Refusal("no_word_order", f"{leaf} is a phrase")
+    if leaf.operation == PREFIX:
+        return None if _beginning(leaf, vocabulary) else Refusal("bad_query", f"{leaf}: {_ONE_WORD}")
     text = " ".join(leaf.words())
     terms = vocabulary.terms_of(text)
     if not terms:
@@ -129,8 +136,21 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
     return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
 
 
+def _beginning(leaf: Node, vocabulary: Vocabulary) -> str:
+    """How the words of a beginning begin, folded as the vocabulary's, and not stemmed; "" if it cannot be asked for."""
+    text = leaf.value[0]
+    tokens = [] if has_unspaced(text) else tokenise(text)
+    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < SHORTEST:
+        return ""
+    return fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]
+
+
 def _bound(node: Node, vocabulary: Vocabulary) -> Node:
     """The tree with a term in each word."""
+    if node.operation == PREFIX:
+        beginning = _beginning(node, vocabulary)
+        words = [beginning + MARK] if vocabulary.grows else vocabulary.words_from(beginning)
+        return Node(PREFIX, value=(beginning, tuple(words)))
     if node.operation == WORD:
         return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
     if node.operation == PHRASE:
@@ -140,7 +160,7 @@ def _bound(node: Node, vocabulary: Vocabulary) -> Node:
 
 
 def positive_words(node: Node) -> Iterator[str]:
-    """Words outside `NONE` and phrases."""
+    """Words outside `NONE`; beginnings and phrases are none."""
     if node.operation == WORD:
         yield node.value
     elif node.operation != NONE:
@@ -149,8 +169,8 @@ def positive_words(node: Node) -> Iterator[str]:
 
 
 def _required(node: Node) -> Iterator[str]:
-    """Words that every message has that satisfies a node."""
-    if node.operation in (WORD, PHRASE):
+    """Terms that every message has that satisfies a node."""
+    if node.operation in (WORD, PHRASE) or (node.operation == PREFIX and len(node.words()) == 1):
         yield from node.words()
     elif node.operation == ALL:
         for part in node.parts:
@@ -158,10 +178,12 @@ def _required(node: Node) -> Iterator[str]:
 
 
 def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[str] | None:
-    """Words of which every message has one that satisfies a node, the rarest such list; None if there is none.
+    """Terms of which every message has one that satisfies a node, the rarest such list; None if there is none.
 
-    `phrases`: those of phrases count.
+    `phrases`: those of phrases and beginnings count.
     """
+    if node.operation == PREFIX and phrases:
+        return [*node.words()]
     if node.operation not in (ALL, ANY, WORD, PHRASE) or (node.operation == PHRASE and not phrases):
         return None
     found = [_choices(part, vocabulary, phrases) for part in node.parts]
@@ -179,7 +201,7 @@ def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[s
 
 def _requires(node: Node) -> bool:
     """Whether no message satisfies a node that has neither a word nor a value."""
-    if node.operation in (WORD, PHRASE, WHERE):
+    if node.operation in (WORD, PHRASE, PREFIX, WHERE):
         return True
     if node.operation == NONE:
         return False
@@ -195,13 +217,16 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
             words[part.value] = None
         elif part.operation == WHERE:
             conditions += _conditions(part.value, vocabulary)
+        elif part.operation == PREFIX:
+            groups.append(_needs(1, _ways(part, vocabulary), vocabulary))
         elif part.operation == PHRASE:
             last.append(_phrase(part, vocabulary))
         elif part.operation == ALL:
             groups += _conjunction(part.parts, vocabulary)
         else:
-            plain = {one.value: None for one in part.parts if one.operation == WORD}
-            branches = [_branch(one, vocabulary) for one in part.parts if one.operation != WORD]
+            single = [one for one in part.parts if one.operation in (WORD, PREFIX)]
+            plain = dict.fromkeys(word for one in single for word in _ways(one, vocabulary))
+            branches = [_branch(one, vocabulary) for one in part.parts if one.operation not in (WORD, PREFIX)]
             if part.operation == NONE:
                 excluded |= plain
                 last += [Instruction(NEITHER, 0, branches_of(branches))] if branches else []
@@ -214,6 +239,15 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
     conditions += [Instruction(WITHOUT, 0, without)] if without else []
     conditions += [_needs(len(words), words, vocabulary)] if words else []
     return [*conditions, *groups, *last]
+
+
+def _ways(part: Node, vocabulary: Vocabulary) -> Collection[str]:
+    """Terms of which a message has one if it satisfies a word or a beginning.
+
+    Where a beginning is a term, messages from before it have only the words that were known then.
+    """
+    more = vocabulary.words_from(part.value[0]) if part.operation == PREFIX and vocabulary.grows else ()
+    return [*part.words(), *more]
 
 
 def _phrase(node: Node, vocabulary: Vocabulary) -> Instruction:

@@ -1,7 +1,7 @@
 """The words of a subscription: what it is found by and scores with, by its keywords and its query."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matching.conditions import contradiction
@@ -10,11 +10,12 @@ from matching.filter_fields import ALL_KEYWORDS, asks_no_word
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
-from matching.query import Node, parse_query
-from matching.query_programs import Query, instructions_of_query, positive_words, query_of
-from matching.reasons import MAX_SUBSCRIPTION_TERMS
+from matching.query import NONE, PREFIX, Node, parse_query
+from matching.query_programs import Query, instructions_of_query, query_of
+from matching.reasons import MAX_BEGUN, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.words.beginnings import MARK
 
 #: What means something in `query` alone, and would be passed over among keywords.
 _OF_QUERIES = re.compile(r'["“”„«»*()]')
@@ -27,6 +28,10 @@ def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal 
 
     Earlier releases took such subscriptions, so a log may have some, and its readers do not ask here.
     """
+    query = query_of(obj.get("query"), vocabulary) if MARK in str(obj.get("query")) else None
+    for leaf in query.tree.leaves() if isinstance(query, Query) else ():
+        if leaf.operation == PREFIX and (count := len(vocabulary.words_from(leaf.value[0]))) > MAX_BEGUN:
+            return Refusal("too_many_words", f"{leaf} stands for {count:,} words", Fault("query", obj["query"]))
     for name in ("keywords", "not_keywords"):
         value = obj.get(name)
         for text in [value] if isinstance(value, str) else value or ():
@@ -64,9 +69,20 @@ def texts_found_by(obj: Mapping[str, Any], vocabulary: Vocabulary) -> list[str]:
     keywords = [] if asks_no_word(obj.get("keywords")) else obj["keywords"]
     texts = [keywords] if isinstance(keywords, str) else list(keywords)
     query, tree = query_of(obj.get("query"), vocabulary), parse_query(obj.get("query"))
-    if isinstance(query, Query) and isinstance(tree, Node) and (texts or query.required or query.choices):
-        texts += positive_words(tree)
-    return texts
+    if not isinstance(query, Query) or not isinstance(tree, Node) or not (texts or query.required or query.choices):
+        return texts
+    positive = list(_positive(tree))
+    if any(one.operation == PREFIX for one in positive):
+        return []  # words that begin so are many, and more come
+    return texts + [word for one in positive for word in one.words()]
+
+
+def _positive(node: Node) -> Iterator[Node]:
+    """Leaves that are not excluded."""
+    if not node.parts:
+        yield node
+    for part in node.parts if node.operation != NONE else ():
+        yield from _positive(part)
 
 
 def indexed_by_query(

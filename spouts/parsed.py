@@ -90,8 +90,9 @@ def batch_of(
 ) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. A message
-    without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead; and the
+    beginnings of their words that the vocabulary has (`matching.words.beginnings`). A message without time, or dated
+    too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
     lon, lat, times = block.lon, block.lat, block.time_us
@@ -104,6 +105,9 @@ def batch_of(
         times = np.where(block.ahead, NO_FLOOR, times)
     keys = np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
     found = weigh(words, vocabulary.idf)
+    if vocabulary.grows:
+        rows = np.repeat(np.arange(len(block)), np.diff(words.offsets))
+        found = vocabulary.beginnings.added_to(vocabulary, words.ids, rows, found)
     terms = with_reserved(vocabulary.reserved, ~block.silent, found.offsets, found.terms, found.weights, found.counts)
     batch = MessageBatch(
         seq, x, y, west, south, east, north, window.lives(seq, times), *terms, times, keys, space.vectors(lon, lat),

@@ -211,7 +211,7 @@ class Asking:
             With the reason code of a refusal.
         """
         first, named = max(0, self._wal.next_seq - PREVIEWED), {"subscription_id": "preview", **columns}
-        parsed = subscription_row(named, self._vocabulary, self._admission.space, KINDS)
+        parsed = subscription_row(named, self._vocabulary.as_it_is(), self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         batches, size_bytes = deque[MessageBatch](), 0

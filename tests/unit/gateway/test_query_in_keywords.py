@@ -28,6 +28,7 @@ def test_syntax_of_queries_in_keywords_is_refused_with_where_to_write_it(column,
         fault = refused.value.fault  # pyright: ignore[reportAttributeAccessIssue]
         assert (refused.value.reason_code, fault.column, fault.value) == ("query_in_keywords", column, given)
     assert not engine.subscriptions
+    assert engine.subscribe(row | {"query": text})
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
