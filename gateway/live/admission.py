@@ -23,6 +23,7 @@ from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
 from matching.subscription_words import refused_when_new
+from matching.synonyms import Synonyms
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
@@ -89,6 +90,8 @@ class Admission:
         Each accepted change is applied to it.
     strict : bool
         Refuse messages with a value that does not fit its attribute; by default such a value is missing.
+    synonyms : Synonyms, optional
+        For `written_out`.
 
     Attributes
     ----------
@@ -117,6 +120,7 @@ class Admission:
         now: Callable[[], float] = time.time,
         active: Active | None = None,
         strict: bool = False,
+        synonyms: Synonyms | None = None,
     ):
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
@@ -132,6 +136,7 @@ class Admission:
         self._max_ahead_s = max_ahead_s
         self._now = now
         self._strict = strict
+        self._synonyms = synonyms or Synonyms()
         self.active: Active = ActiveKinds() if active is None else active
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
@@ -167,6 +172,10 @@ class Admission:
             if count:
                 self.set_aside[reason] += count
         return ahead
+
+    def written_out(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The columns of a subscription that comes with its synonyms written out, as they are logged."""
+        return self._synonyms.written_out(columns, self.kinds)
 
     def check(self, rows: Sequence[Mapping[str, Any]]) -> list[Checked]:
         """What rows are by themselves, whatever was subscribed before; `subscribe` takes it."""
