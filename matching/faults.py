@@ -44,6 +44,8 @@ _OF_REASON = {
     "too_many_conditions": ("where",),
     "too_many_corners": ("polygon",),
     "too_large_query": ("query",),
+    "query_in_keywords": ("keywords", "not_keywords"),
+    "too_many_words": ("query",),
     "too_many_keywords": ("keywords", "not_keywords"),
     "too_many_terms": ("keywords",),
     "unknown_attribute": ("where",),

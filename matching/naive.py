@@ -69,12 +69,12 @@ from matching.window import NO_FLOOR, Boundary, Window
 
 def common_terms(subscription: NaiveSubscription, message: NaiveMessage) -> list[int]:
     """Keywords of the subscription that the message carries, ascending."""
-    return sorted(term for term in subscription.weights if term in message.weights)
+    return sorted(term for term in subscription.weights if term in message.carried)
 
 
 def meets(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
     """Whether they share a keyword, or the subscription asks for every visible message."""
-    return message.visible if subscription.wordless else not subscription.weights.keys().isdisjoint(message.weights)
+    return message.visible if subscription.wordless else not subscription.weights.keys().isdisjoint(message.carried)
 
 
 def alpha_of(subscription: NaiveSubscription) -> float:
@@ -91,7 +91,7 @@ def first_failed(subscription: NaiveSubscription, message: NaiveMessage) -> Naiv
     """The first instruction of the filter that a message does not satisfy."""
     lon, lat = (message.west + message.east) / 2.0, (message.south + message.north) / 2.0
     failed = (
-        one for one in subscription.filter if not holds(one, lon, lat, message.weights, message.keys, message.order)
+        one for one in subscription.filter if not holds(one, lon, lat, message.carried, message.keys, message.order)
     )
     return next(failed, None)
 
@@ -116,7 +116,7 @@ def boolean_match(subscription: NaiveSubscription, message: NaiveMessage) -> boo
     Nothing wraps: a point at longitude 180 is not at -180, though a region across the antimeridian contains both."""
     place = (message.west, message.south, message.east, message.north)
     contained = (
-        [message.visible] if subscription.wordless else [term in message.weights for term in subscription.weights]
+        [message.visible] if subscription.wordless else [term in message.carried for term in subscription.weights]
     )
     return (any(contained) if subscription.match == ANY_KEYWORD else all(contained)) and any(
         boxes_meet(box, place) for box in boxes(subscription.region)
@@ -547,7 +547,7 @@ class Oracle:
         self._replace(message)
         self._kept.append(message)
         met: set[int] = set(self._wordless) if message.visible else set()
-        for term in message.weights:
+        for term in message.carried:
             met |= self._by_term.get(term, set())
         for number in sorted(met):
             subscription = self._subscriptions[number]

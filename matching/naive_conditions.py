@@ -54,7 +54,8 @@ def query_holds(
 ) -> bool:
     """Whether a message with these values, and words in this order, satisfies a query in the form of a tree.
 
-    A text in it is one word, or words in quotes, with `~n` behind where n others may stand between. Lists under `all`,
+    A text in it is one word, `*` behind how one begins, or words in quotes, with `~n` behind where n others may stand
+    between. Lists under `all`,
     `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold.
     """
     if isinstance(query, str) and query.startswith('"'):
@@ -65,7 +66,7 @@ def query_holds(
             [words[place] for place in places] == own and places[-1] - places[0] < len(own) + most for places in chosen
         )
     if isinstance(query, str):
-        return query in words
+        return any(word.startswith(query[:-1]) for word in words) if query.endswith("*") else query in words
     for name, members in query.items():
         if name == "where":
             held = where_holds(members, types, values)

@@ -5,7 +5,7 @@ Columns of NumPy become rows of plain numbers here, and nothing is decided.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.model import MessageBatch, SubscriptionTable, UpdateBatch
@@ -15,7 +15,8 @@ from matching.naive_filters import NaiveInstruction, instructions_of
 class NaiveMessage(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
     sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
-    meets subscriptions without keywords. `order` has its words in order of appearance, below 0 for one without a term.
+    meets subscriptions without keywords. `order` has its words in order of appearance, below 0 for one without a term;
+    `beginnings` are terms that it has for matching alone.
     """
 
     seq: int
@@ -35,6 +36,12 @@ class NaiveMessage(NamedTuple):
     vector: tuple[float, float, float] | None = None
     visible: bool = False
     order: Sequence[int] = ()
+    beginnings: Sequence[int] = ()
+
+    @property
+    def carried(self) -> Collection[int]:
+        """All that it can be found by."""
+        return {*self.weights, *self.beginnings} if self.beginnings else self.weights
 
 
 class NaiveSubscription(NamedTuple):
@@ -135,6 +142,9 @@ def messages_of(batch: MessageBatch, extras: Extras | None = None) -> Iterator[N
             keys=keys[row] if keys else (),
             vector=tuple(vectors[row]) if vectors else None,
             visible=any(map(_is_reserved, weights[cut])),
+            beginnings=[term for term, weight in zip(terms[cut], weights[cut], strict=True) if _is_reserved(weight)][
+                :-1
+            ],
             order=order[cuts[row] : cuts[row + 1]] if cuts else (),
         )
 

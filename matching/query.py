@@ -2,8 +2,8 @@
 
 The text is Lucene's simple syntax: words side by side are all needed, `OR` stands between alternatives, brackets group,
 `-` before a word, a group or a phrase excludes it. A phrase in quotes means its words in this order, side by side, or
-with at most n other words between them: `"rotes fahrrad"~2`. `AND`, `NOT` and `|` are read too. `a OR b c` is refused,
-since readers disagree on what it means.
+with at most n other words between them: `"rotes fahrrad"~2`. `fahr*` means any word that begins so. `AND`, `NOT` and
+`|` are read too. `a OR b c` is refused, since readers disagree on what it means.
 
 The tree has lists under `all`, `any` and `none`, whose members are texts of that syntax, conditions (`{"where":
 {"price": {"lte": 900}}}`), and trees. Several of these in one object must all hold.
@@ -23,7 +23,9 @@ from matching.reasons import MAX_LEAVES, MAX_QUERY_CHARACTERS
 #: Most groups within each other.
 MAX_QUERY_DEPTH = 8
 #: Operations of a `Node`. The first three have parts.
-ALL, ANY, NONE, WORD, PIECES, PHRASE, WHERE = "all", "any", "none", "word", "pieces", "phrase", "where"
+ALL, ANY, NONE, WORD, PIECES, PHRASE, PREFIX, WHERE = (
+    "all", "any", "none", "word", "pieces", "phrase", "prefix", "where",
+)  # fmt: skip
 #: Most other words between those of a phrase.
 MAX_BETWEEN = 100
 
@@ -38,7 +40,8 @@ class Node(NamedTuple):
 
     parts : tuple of Node    of `ALL`, `ANY` and `NONE`
     value                    `WORD`: the text of a word; `PIECES`: a `Word` of several pieces; `PHRASE`: the texts of
-                             its words, and how many others may stand between them; `WHERE`: conditions as
+                             its words, and how many others may stand between them; `PREFIX`: how a word begins, and
+                             once a vocabulary is known the terms of which a message needs one; `WHERE`: conditions as
                              `matching.conditions.parse_where` takes them; `ANY`: how many parts have to hold, None
                              for one
     """
@@ -48,22 +51,26 @@ class Node(NamedTuple):
     value: Any = None
 
     def leaves(self) -> Iterator["Node"]:
-        """All words, phrases and conditions, in order."""
-        if self.operation in (WORD, PIECES, PHRASE, WHERE):
+        """All words, beginnings, phrases and conditions, in order."""
+        if self.operation in (WORD, PIECES, PHRASE, PREFIX, WHERE):
             yield self
         for part in self.parts:
             yield from part.leaves()
 
     def words(self) -> tuple[str, ...]:
-        """Those of a leaf, each of which its matches have."""
+        """Those of a leaf, each of which its matches have; of a beginning its terms."""
         if self.operation == PIECES:
             return tuple(self.value.terms)
-        return (self.value,) if self.operation == WORD else self.value[0] if self.operation == PHRASE else ()
+        if self.operation == WORD:
+            return (self.value,)
+        return self.value[0] if self.operation == PHRASE else self.value[1] if self.operation == PREFIX else ()
 
     def __str__(self) -> str:
         """The query as a text; conditions in curly brackets."""
         if self.operation in (WORD, PIECES):
             return str(self.value)
+        if self.operation == PREFIX:
+            return f"{self.value[0]}*"
         if self.operation == PHRASE:
             words, between = self.value
             return f'"{" ".join(words)}"' + (f"~{between}" if between else "")
@@ -77,9 +84,7 @@ class Node(NamedTuple):
         return " ".join(map(str, self.parts))
 
     def _bracketed(self) -> str:
-        alone = self.operation in (WORD, PIECES, PHRASE, WHERE, ANY) or (
-            self.operation == NONE and len(self.parts) == 1
-        )
+        alone = len(self.parts) == 1 if self.operation == NONE else self.operation != ALL
         return str(self) if alone else f"({self})"
 
 
@@ -112,7 +117,7 @@ def parse_query(query: Any) -> Node | Refusal:
     except _Bad as error:
         return Refusal("bad_query", str(error), Fault("query", query))
     leaves = list(found.leaves())
-    size = sum(len(word) for one in leaves for word in one.words())
+    size = sum(len(str(one)) for one in leaves if one.operation != WHERE)
     if len(leaves) > MAX_LEAVES or size > MAX_QUERY_CHARACTERS:
         return Refusal("too_large_query", f"query has {len(leaves):,} words and conditions", Fault("query", query))
     return found
@@ -228,6 +233,8 @@ class _Text:
                 raise self._bad('this quote is not closed: write " behind the phrase')
             if not text.strip():
                 raise self._bad("expected words between the quotes")
+            if "*" in text:
+                raise self._bad("a phrase has whole words: leave the * out, or put fahr* outside of the quotes")
             if between not in ("", "~") and not (between[1:].isdecimal() and len(between) < 5):
                 raise self._bad('~ behind a phrase needs a number, "rotes fahrrad"~2')
             most = int(between[1:] or 1) if between else 0
@@ -237,12 +244,12 @@ class _Text:
             return Node(PHRASE, value=(tuple(text.split()), most))
         if "~" in token:
             raise self._bad("~ stands behind a phrase in quotes")
-        if "*" in token:
-            raise self._bad("beginnings of words are not there yet: write whole words, (fahrrad OR fahrräder)")
+        if "*" in token[:-1] or token == "*":
+            raise self._bad("* stands at the end of a word, once: fahr*")
         if token == "-":
             raise self._bad("- stands right before what it excludes, without a space")
         self._next += 1
-        return Node(WORD, value=token)
+        return Node(PREFIX, value=(token[:-1], ())) if token.endswith("*") else Node(WORD, value=token)
 
     @property
     def _token(self) -> str:

@@ -21,18 +21,23 @@ from matching.filter_programs import (
 )
 from matching.filter_programs import PHRASE as PHRASE_OF
 from matching.pieces import JOINED, JOINED_ID, Word
-from matching.query import ALL, ANY, NONE, PHRASE, PIECES, WHERE, WORD, Node, parse_query, simplified
-from matching.reasons import MAX_LEAVES
-from matching.text import Vocabulary, has_unspaced
+from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, Node, parse_query, simplified
+from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
+from matching.text import Vocabulary, fold_accents, has_unspaced, tokenise
+from matching.words.beginnings import MARK, SHORTEST
+
+_ONE_WORD = f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces"
 
 
 class Query(NamedTuple):
     """A query whose words are terms.
 
-    tree : Node               a `WORD` has one term
+    tree : Node               a `WORD` has one term, a `PREFIX` its own where the vocabulary grows
+                              (`matching.words.beginnings`), else all that begin so
     scoring : tuple of str    distinct words, outside phrases, that are not excluded, in order of appearance
-    required : tuple of str   words that every match has, those of phrases too
-    choices : tuple of str    where there are none: words of which every match has one; empty if there are none either
+    required : tuple of str   terms that every match has, those of phrases too
+    choices : tuple of str    where there are none: terms of which every match has one; empty if there are none either,
+                              or too many
     requires : bool           whether a match must have anything, a word or a value
     scores : bool             whether every match has a word of `scoring`
     columns : set of str      other columns of the subscription that it stands for: `keywords`, `not_keywords`
@@ -52,10 +57,10 @@ class Query(NamedTuple):
         return tuple(dict.fromkeys(word for one in self.tree.leaves() for word in one.words()))
 
 
-def query_of(given: Any, vocabulary: Vocabulary, in_order: bool = True) -> Query | Refusal | None:
+def query_of(given: Any, vocabulary: Vocabulary) -> Query | Refusal | None:
     """The query of a subscription's column, None if there is none.
 
-    Unless messages have the order of their words (`in_order`), a word that is cut into pieces means these anywhere.
+    Where messages do not have the order of their words, a word that is cut into pieces means these anywhere.
     Refused are what `matching.query.parse_query` refuses, texts without a word, stop terms and conditions that
     `matching.conditions.parse_where` refuses. Never raises.
     """
@@ -68,7 +73,7 @@ def query_of(given: Any, vocabulary: Vocabulary, in_order: bool = True) -> Query
         refused = _leaf_refusal(leaf, vocabulary)
         if refused is not None:
             return refused._replace(fault=Fault("query", given))
-    bound = simplified(_bound(tree, vocabulary, in_order and vocabulary.keeps_order))
+    bound = simplified(_bound(tree, vocabulary))
     leaves = sum(1 for _ in bound.leaves())
     if leaves > MAX_LEAVES:
         return Refusal("too_large_query", f"query has {leaves:,} words and conditions", Fault("query", given))
@@ -89,6 +94,7 @@ def node_of(word: Word) -> Node:
 def _query(bound: Node, vocabulary: Vocabulary) -> Query:
     required = tuple(dict.fromkeys(_required(bound)))
     choices = () if required else tuple(dict.fromkeys(_choices(bound, vocabulary) or ()))
+    choices = choices if len(choices) <= MAX_SUBSCRIPTION_TERMS else ()
     scores = _choices(bound, vocabulary, phrases=False) is not None
     return Query(bound, tuple(dict.fromkeys(positive_words(bound))), required, choices, _requires(bound), scores)
 
@@ -118,26 +124,32 @@ def instructions_of_query(
     parts = query.tree.parts if query.tree.operation == ALL else (query.tree,)
     own = set(indexed)
     if needs_all:
-        parts = tuple(part for part in parts if _decided_by(part) not in own)
+        parts = tuple(part for part in parts if _alternatives(part) not in [{word} for word in own])
     else:
         parts = tuple(part for part in parts if _alternatives(part) != own or not own)
     return _conjunction(parts, vocabulary)
 
 
 def _decided_by(part: Node) -> str | None:
-    """The one term that a message satisfies a leaf by, if there is one."""
+    """The one term that a message satisfies a word by, if there is one."""
     if part.operation == PIECES and part.value.decided:
         return part.value.needed[0]
     return part.value if part.operation == WORD else None
 
 
-def _alternatives(part: Node) -> set[str | None] | None:
-    """The words of which one is needed, if a part asks for just that."""
-    if part.operation == ANY:
-        found = set(map(_decided_by, part.parts))
-        return None if None in found or part.value is not None else found
-    found = {_decided_by(part)}
-    return None if None in found else found
+def _ways_alone(part: Node) -> Sequence[str] | None:
+    """The terms any one of which decides that a message satisfies a leaf, if there are such."""
+    if part.operation == PREFIX:
+        return part.words()
+    return None if (word := _decided_by(part)) is None else (word,)
+
+
+def _alternatives(part: Node) -> set[str] | None:
+    """The terms of which one is needed, if a part asks for just that."""
+    if part.operation == ANY and part.value is not None:
+        return None
+    found = [_ways_alone(one) for one in (part.parts if part.operation == ANY else (part,))]
+    return None if None in found else {word for words in found for word in words or ()}
 
 
 def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
@@ -146,6 +158,8 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
         return conditions if isinstance(conditions, Refusal) else None
     if leaf.operation == PHRASE and not vocabulary.keeps_order:
         return Refusal("no_word_order", f"{leaf} is a phrase")
+    if leaf.operation == PREFIX:
+        return None if _beginning(leaf, vocabulary) else Refusal("bad_query", f"{leaf}: {_ONE_WORD}")
     text = " ".join(leaf.words())
     terms = vocabulary.terms_of(text)
     if not terms:
@@ -157,22 +171,35 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
     return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
 
 
-def _bound(node: Node, vocabulary: Vocabulary, in_order: bool) -> Node:
+def _beginning(leaf: Node, vocabulary: Vocabulary) -> str:
+    """How the words of a beginning begin, folded as the vocabulary's, and not stemmed; "" if it cannot be asked for."""
+    text = leaf.value[0]
+    tokens = [] if has_unspaced(text) else tokenise(text)
+    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < SHORTEST:
+        return ""
+    return fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]
+
+
+def _bound(node: Node, vocabulary: Vocabulary) -> Node:
     """The tree with a term in each word."""
-    if node.operation == WORD and in_order:
+    if node.operation == PREFIX:
+        beginning = _beginning(node, vocabulary)
+        words = [beginning + MARK] if vocabulary.grows else vocabulary.words_from(beginning)
+        return Node(PREFIX, value=(beginning, tuple(words)))
+    if node.operation == WORD and vocabulary.keeps_order:
         return Node(ALL, tuple(map(node_of, vocabulary.words_of(node.value))))
     if node.operation == WORD:
         return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
     if node.operation == PHRASE:
         words = vocabulary.words_of(" ".join(node.words()))
         terms = tuple(term for word in words for term in word.terms)
-        alone = len(words) == 1 and (in_order or len(terms) == 1) and not node.value[1]
+        alone = len(words) == 1 and (vocabulary.keeps_order or len(terms) == 1) and not node.value[1]
         return node_of(words[0]) if alone else node._replace(value=(terms, node.value[1]))
-    return node._replace(parts=tuple(_bound(part, vocabulary, in_order) for part in node.parts))
+    return node._replace(parts=tuple(_bound(part, vocabulary) for part in node.parts))
 
 
 def positive_words(node: Node) -> Iterator[str]:
-    """Words outside `NONE` and phrases."""
+    """Words outside `NONE`; beginnings and phrases are none."""
     if node.operation in (WORD, PIECES):
         yield from node.words()
     elif node.operation != NONE:
@@ -181,8 +208,8 @@ def positive_words(node: Node) -> Iterator[str]:
 
 
 def _required(node: Node) -> Iterator[str]:
-    """Words that every message has that satisfies a node."""
-    if node.operation in (WORD, PIECES, PHRASE):
+    """Terms that every message has that satisfies a node."""
+    if node.operation in (WORD, PIECES, PHRASE) or (node.operation == PREFIX and len(node.words()) == 1):
         yield from _telling(node)
     elif node.operation == ALL:
         for part in node.parts:
@@ -195,10 +222,12 @@ def _telling(leaf: Node) -> Sequence[str]:
 
 
 def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[str] | None:
-    """Words of which every message has one that satisfies a node, the rarest such list; None if there is none.
+    """Terms of which every message has one that satisfies a node, the rarest such list; None if there is none.
 
-    `phrases`: those of phrases count.
+    `phrases`: those of phrases and beginnings count.
     """
+    if node.operation == PREFIX and phrases:
+        return [*node.words()]
     if node.operation not in (ALL, ANY, WORD, PIECES, PHRASE) or (node.operation == PHRASE and not phrases):
         return None
     found = [_choices(part, vocabulary, phrases) for part in node.parts]
@@ -216,7 +245,7 @@ def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[s
 
 def _requires(node: Node) -> bool:
     """Whether no message satisfies a node that has neither a word nor a value."""
-    if node.operation in (WORD, PIECES, PHRASE, WHERE):
+    if node.operation in (WORD, PIECES, PHRASE, PREFIX, WHERE):
         return True
     if node.operation == NONE:
         return False
@@ -232,6 +261,8 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
             words[word] = None
         elif part.operation == WHERE:
             conditions += _conditions(part.value, vocabulary)
+        elif part.operation == PREFIX:
+            groups.append(_needs(1, _ways(part, vocabulary), vocabulary))
         elif part.operation in (PIECES, PHRASE):
             last.append(_phrase(part, vocabulary))
         elif part.operation == ALL:
@@ -240,8 +271,9 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
             branches = [_conjunction((one,), vocabulary) for one in part.parts]
             last.append(Instruction(EITHER, part.value, branches_of(branches)))
         else:
-            plain = {word: None for one in part.parts if (word := _decided_by(one)) is not None}
-            branches = [_branch(one, vocabulary) for one in part.parts if _decided_by(one) is None]
+            single = [one for one in part.parts if _ways_alone(one) is not None]
+            plain = dict.fromkeys(word for one in single for word in _ways(one, vocabulary))
+            branches = [_branch(one, vocabulary) for one in part.parts if _ways_alone(one) is None]
             if part.operation == NONE:
                 excluded |= plain
                 last += [Instruction(NEITHER, 0, branches_of(branches))] if branches else []
@@ -254,6 +286,15 @@ def _conjunction(parts: Collection[Node], vocabulary: Vocabulary) -> list[Instru
     conditions += [Instruction(WITHOUT, 0, without)] if without else []
     conditions += [_needs(len(words), words, vocabulary)] if words else []
     return [*conditions, *groups, *last]
+
+
+def _ways(part: Node, vocabulary: Vocabulary) -> Collection[str]:
+    """Terms of which a message has one if it satisfies a leaf of `_ways_alone`.
+
+    Where a beginning is a term, messages from before it have only the words that were known then.
+    """
+    more = vocabulary.words_from(part.value[0]) if part.operation == PREFIX and vocabulary.grows else ()
+    return [*(_ways_alone(part) or ()), *more]
 
 
 def _phrase(node: Node, vocabulary: Vocabulary) -> Instruction:

@@ -18,6 +18,8 @@ MAX_K = 10_000
 MAX_SUBSCRIPTION_TERMS = 256
 #: Most words and conditions of one query, and characters of its texts.
 MAX_LEAVES, MAX_QUERY_CHARACTERS = 256, 8_192
+#: Known words that a beginning stands for when a subscription with it is made: its filter may have them all.
+MAX_BEGUN = 1_000
 #: Most corners of one polygon, those that close its rings not counted.
 MAX_CORNERS = 10_000
 #: No two places on the earth are farther apart.
@@ -78,9 +80,11 @@ REASONS = {
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
     "too_many_terms": "the keywords have new words, and there is no room left for them (stream.most_terms)",
     "too_large_query": f"the query has over {MAX_LEAVES} words and conditions, or {MAX_QUERY_CHARACTERS:,} characters",
+    "too_many_words": f"the beginning of a word stands for more than {MAX_BEGUN:,} known words: write more of it",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
     "no_word_order": "phrases need the order of words, without which the messages were prepared: run the ETL again",
+    "query_in_keywords": 'keywords are plain words; "in quotes", beginn* and (a OR b) are for query',
     "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",

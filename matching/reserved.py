@@ -58,9 +58,16 @@ def is_visible(offsets: Int64, weights: Float32) -> np.ndarray:
     return found
 
 
-def without_reserved(messages: MessageBatch) -> MessageBatch:
-    """The messages with their words alone, for scores that go by how many there are. O(n + terms), or no copy."""
+def without_reserved(messages: MessageBatch, beginnings: bool = False) -> MessageBatch:
+    """The messages with their words alone, for scores that go by how many there are. O(n + terms), or no copy.
+
+    `beginnings`: they keep those of their words (`matching.words.beginnings`).
+    """
     reserved = is_reserved(messages.weights)
+    if beginnings:
+        last = np.zeros_like(reserved)
+        last[messages.term_offsets[1:][np.diff(messages.term_offsets) > 0] - 1] = True
+        reserved &= last
     if not reserved.any():
         return messages
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(reserved)])

@@ -1,29 +1,51 @@
 """The words of a subscription: what it is found by and scores with, by its keywords and its query."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from matching.conditions import contradiction
 from matching.fields import Fault, Refusal, encodes
 from matching.filter_fields import ALL_KEYWORDS, asks_no_word, need_of
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
 from matching.pieces import Word
-from matching.query import ALL, ANY, NONE, Node, parse_query
+from matching.query import ALL, ANY, NONE, PREFIX, Node, parse_query
 from matching.query_programs import (
     Query,
     instructions_of_query,
     node_of,
-    positive_words,
     query_of,
     with_columns,
 )
-from matching.reasons import MAX_SUBSCRIPTION_TERMS
+from matching.reasons import MAX_BEGUN, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.words.beginnings import MARK
 
+#: What means something in `query` alone, and would be passed over among keywords.
+_OF_QUERIES = re.compile(r'["“”„«»*()]')
 #: Ids, their idf, all words, how many the vocabulary lacks, and how many are stop terms.
 Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
+
+
+def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal | None:
+    """Why a subscription that passes all other checks is refused when it comes: it would not mean what it says.
+
+    Earlier releases took such subscriptions, so a log may have some, and its readers do not ask here.
+    """
+    query = query_of(obj.get("query"), vocabulary) if MARK in str(obj.get("query")) else None
+    for leaf in query.tree.leaves() if isinstance(query, Query) else ():
+        if leaf.operation == PREFIX and (count := len(vocabulary.words_from(leaf.value[0]))) > MAX_BEGUN:
+            return Refusal("too_many_words", f"{leaf} stands for {count:,} words", Fault("query", obj["query"]))
+    for name in ("keywords", "not_keywords"):
+        value = obj.get(name)
+        for text in [value] if isinstance(value, str) else value or ():
+            if (found := _OF_QUERIES.search(text)) is not None:
+                what = f"{name} has {found[0]}, which means something in query alone: write it in query"
+                return Refusal("query_in_keywords", what, Fault(name, value))
+    return contradiction(obj.get("where"), vocabulary.attributes)
 
 
 def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found | str:
@@ -38,12 +60,10 @@ def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found
 def query_of_row(obj: Mapping[str, Any], kind: Kind, vocabulary: Vocabulary) -> Query | Refusal | str | None:
     """The query of a subscription, which also stands for columns in which a word is cut into pieces.
 
-    Keywords that only score stay as they are, since scores count pieces. So do columns of kinds that begin from the
-    window, which has no order of words.
+    Keywords that only score stay as they are, since scores count pieces.
     """
-    in_order = vocabulary.keeps_order and not kind.windowed
-    query = query_of(obj.get("query"), vocabulary, in_order)
-    if isinstance(query, Refusal) or not in_order:
+    query = query_of(obj.get("query"), vocabulary)
+    if isinstance(query, Refusal) or not vocabulary.keeps_order:
         return query
     needs, scored = need_of(obj.get("match"), kind), query is not None and query.scoring
     decides = kind.all_keywords or obj.get("match") is not None or (kind.nearest and not scored)
@@ -93,9 +113,20 @@ def texts_found_by(obj: Mapping[str, Any], vocabulary: Vocabulary) -> list[str]:
     keywords = [] if asks_no_word(obj.get("keywords")) else obj["keywords"]
     texts = [keywords] if isinstance(keywords, str) else list(keywords)
     query, tree = query_of(obj.get("query"), vocabulary), parse_query(obj.get("query"))
-    if isinstance(query, Query) and isinstance(tree, Node) and (texts or query.required or query.choices):
-        texts += positive_words(tree)
-    return texts
+    if not isinstance(query, Query) or not isinstance(tree, Node) or not (texts or query.required or query.choices):
+        return texts
+    positive = list(_positive(tree))
+    if any(one.operation == PREFIX for one in positive):
+        return []  # words that begin so are many, and more come
+    return texts + [word for one in positive for word in one.words()]
+
+
+def _positive(node: Node) -> Iterator[Node]:
+    """Leaves that are not excluded."""
+    if not node.parts:
+        yield node
+    for part in node.parts if node.operation != NONE else ():
+        yield from _positive(part)
 
 
 def indexed_by_query(

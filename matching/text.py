@@ -35,6 +35,7 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import CheckpointError, ConfigError
 from matching.model import TERM, WEIGHT, Float32, Float64, Int32, Int64
 from matching.pieces import JOINED, JOINED_ID, Word
+from matching.words.beginnings import Beginnings
 
 #: Longest text that is let in (`matching.validate`), in characters: 200 times a long tweet, yet a batch of such texts
 #: still fits in memory.
@@ -351,6 +352,9 @@ class Vocabulary:
     ----------
     admitted : list of str
         Terms admitted so far, in that order.
+    grows : bool
+        Whether beginnings of words are terms, which are admitted (`matching.words.beginnings`); otherwise they mean the
+        words there are.
     forgotten : int
         How often the admitted terms were forgotten.
     form : callable or None
@@ -384,6 +388,8 @@ class Vocabulary:
         self.most_terms = most_terms
         self.admitted: list[str] = []
         self.forgotten = 0
+        self.grows = most_terms > 0
+        self.beginnings = Beginnings()
         self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
         self.collection_count = _from_id(most_terms, collection_count, np.int64)
         self.idf: Float64 = _from_id(most_terms, idf, np.float64)
@@ -479,6 +485,16 @@ class Vocabulary:
         """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none."""
         pieces = (piece for word in words_of(text, self.form) for piece in word)
         return [self._ids.get(piece, -1) if piece else JOINED_ID for piece in pieces]
+
+    def words_from(self, beginning: str) -> list[str]:
+        """Terms that begin so. O(log terms + found)."""
+        return self.beginnings.words(self, beginning)
+
+    def as_it_is(self) -> "Vocabulary":
+        """This one, for questions about messages that are there: beginnings of words mean the words there are. O(1)."""
+        found = object.__new__(Vocabulary)
+        found.__dict__ |= self.__dict__ | {"grows": False}
+        return found
 
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
         """Distinct terms of a subscription's keywords, in order of first appearance."""

@@ -96,8 +96,9 @@ def batch_of(
 ) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. A message
-    without time, or dated too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead; and the
+    beginnings of their words that the vocabulary has (`matching.words.beginnings`). A message without time, or dated
+    too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
     lon, lat, times = block.lon, block.lat, block.time_us
@@ -132,6 +133,9 @@ def weighed(
     """A batch of columns: `boxes` has west, south, east, north, and `times` `NO_FLOOR` where a message has none."""
     x, y = space.project(lon, lat)
     found = weigh(words, vocabulary.idf)
+    if vocabulary.grows:
+        rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
+        found = vocabulary.beginnings.added_to(vocabulary, words.ids, rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)
     west, south, east, north = boxes

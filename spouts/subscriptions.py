@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.attributes import AttributeSchema
-from matching.conditions import contradiction
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import Refusal, encodes, identifier, whole_number
 from matching.kind_table import Kinds
@@ -26,7 +25,7 @@ from matching.kinds import KINDS
 from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
-from matching.subscription_words import words_of_row
+from matching.subscription_words import refused_when_new, words_of_row
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
 from spouts.changes import NEVER, SubscriptionChanges, facts_of
@@ -97,8 +96,9 @@ def load_changes(
     with _Rejects(rejects, kinds) as refused:
         loader = _Loader(vocabulary, space, refused, kinds, quarantine)
         for path in paths:
+            logged = history_of(path) is not None
             for line, row in read_rows(path):
-                loader.add_row(str(path), line, row)
+                loader.add_row(str(path), line, row, logged)
         return loader.changes()
 
 
@@ -342,8 +342,8 @@ class _Loader:
         self.endings: list[tuple[int, int, str, str, int]] = []
         self.counts = dict.fromkeys(("unknown_keywords", "stopped_keywords", "cannot_match"), 0)
 
-    def add_row(self, path: str, line: int, row: dict[str, Any] | str) -> None:
-        """Take a row: a dict, or the reason why it could not be decoded."""
+    def add_row(self, path: str, line: int, row: dict[str, Any] | str, logged: bool) -> None:
+        """Take a row: a dict, or the reason why it could not be decoded. One of a log was accepted."""
         if isinstance(row, str):
             self.rejects.add(path, line, row, None)
         elif row.get("unsubscribe") is not None:
@@ -352,8 +352,8 @@ class _Loader:
             if "unsubscribe" in row:
                 row = {name: value for name, value in row.items() if name != "unsubscribe"}  # null in a table
             parsed = subscription_row(row, self.vocabulary, self.space, self.kinds)
-            if not isinstance(parsed, Refusal):
-                parsed = contradiction(row.get("where"), self.vocabulary.attributes) or parsed
+            if not isinstance(parsed, Refusal) and not logged:
+                parsed = refused_when_new(row, self.vocabulary) or parsed
             if isinstance(parsed, Refusal):
                 self.rejects.add(path, line, parsed.reason, row, parsed.detail)
             elif not self.kinds[parsed.kind].runs:

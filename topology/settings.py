@@ -352,6 +352,12 @@ class LiveConfig(RunConfig):
         "messages are left out, and subscriptions that have some are refused; 0: none is admitted",
     )
 
+    synonyms: Path | None = Field(
+        default=None,
+        description="file of words that stand for each other, a group a line (bike, bicycle or tv => television); they "
+        "are written out when a subscription comes",
+    )
+
 
 def load_config(options: Mapping[str, Any]) -> RunConfig:
     """The settings of a run: those that are given, and defaults.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
-from matching.conditions import contradiction, meant
+from matching.conditions import meant
 from matching.errors import ConfigError, InputError
 from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
@@ -22,6 +22,8 @@ from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
+from matching.subscription_words import refused_when_new
+from matching.synonyms import Synonyms
 from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.window import NO_FLOOR, Window
@@ -90,6 +92,8 @@ class Admission:
         Refuse messages with a value that does not fit its attribute; by default such a value is missing.
     objects : bool
         The stream is one of objects: `"deleted": true` of a message ends its object.
+    synonyms : Synonyms, optional
+        For `written_out`.
 
     Attributes
     ----------
@@ -119,6 +123,7 @@ class Admission:
         active: Active | None = None,
         strict: bool = False,
         objects: bool = False,
+        synonyms: Synonyms | None = None,
     ):
         self.objects = objects
         self.vocabulary = vocabulary
@@ -135,6 +140,7 @@ class Admission:
         self._max_ahead_s = max_ahead_s
         self._now = now
         self._strict = strict
+        self._synonyms = synonyms or Synonyms()
         self.active: Active = ActiveKinds() if active is None else active
         self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
@@ -170,6 +176,10 @@ class Admission:
             if count:
                 self.set_aside[reason] += count
         return ahead
+
+    def written_out(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The columns of a subscription that comes with its synonyms written out, as they are logged."""
+        return self._synonyms.written_out(columns, self.kinds)
 
     def check(self, rows: Sequence[Mapping[str, Any]]) -> list[Checked]:
         """What rows are by themselves, whatever was subscribed before; `subscribe` takes it."""
@@ -207,7 +217,7 @@ class Admission:
         if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
             parsed = self._with_declared(row)
         if isinstance(parsed, ParsedSubscription) and not self._replays:
-            parsed = contradiction(row.get("where"), self.vocabulary.attributes) or parsed
+            parsed = refused_when_new(row, self.vocabulary) or parsed
         if isinstance(parsed, Refusal):
             what = explain(parsed.reason, self.kinds, parsed.detail)
             raise _RefusedSubscription(parsed, f"subscription {shown(row.get('subscription_id'))}: {what}")

@@ -214,12 +214,24 @@ class Batching:
         """Check a line, and append it with its new names to the open batch; returns what it is, or its refusal."""
         if isinstance(renamed, RefusedLine):
             return renamed
+        renamed = self._written_out(renamed)
         found = self._admission.row(renamed.row, lambda role: self.mapping.column_of(line.data, role), renamed.data)
         if not isinstance(found, RefusedLine):
             self.follow_schema()
             self._note(renamed)
             self.open.append(line._replace(data=renamed.data), found)
         return found
+
+    def _written_out(self, renamed: RenamedLine) -> RenamedLine:
+        """The line; a subscription with its synonyms written out, as it is logged."""
+        columns = renamed.row.get("subscribe") if isinstance(renamed.row, dict) else None
+        if not isinstance(columns, dict) or len(renamed.row) > 1:
+            return renamed
+        made = self._admission.written_out(columns)
+        if made is columns:
+            return renamed
+        row = {"subscribe": made}
+        return renamed._replace(data=msgspec.json.encode(row), row=row)
 
     def follow_schema(self) -> None:
         """Read lines from now on with the attributes that are declared."""

@@ -11,11 +11,15 @@ from gateway.live.mapping import ColumnMapping
 from gateway.live.vocabulary_files import empty_start
 from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, settings_of
 from matching.errors import ConfigError
+from matching.synonyms import Synonyms
 from matching.window import Window
 from spouts.history import start_of
 from spouts.subscriptions import load_vocabulary
 from topology.settings import LiveConfig, live_config
 from topology.wiring import space_of, subscription_refusal
+
+#: Bytes of a file of synonyms at most.
+_SYNONYM_BYTES = 16 * 2**20
 
 
 class OpenStream(NamedTuple):
@@ -98,6 +102,7 @@ def open_stream(
         active=active,
         strict=strict,
         objects=config.objects,
+        synonyms=_synonyms_of(config.synonyms, words.form),
     )
     here = config.executor == "local"
     wal = WriteAheadLog(folder, settings_of(config, mapping.named), durable, admission.window, hands_over=here)
@@ -106,6 +111,18 @@ def open_stream(
     earlier = wal.begin()
     wal.recover(admission)
     return OpenStream(config, admission, mapping, wal, earlier)
+
+
+def _synonyms_of(path: Path | None, form: Callable[[str], str] | None) -> Synonyms | None:
+    """The synonyms of a file; None without one. Raises ConfigError."""
+    if path is None:
+        return None
+    try:
+        if path.stat().st_size > _SYNONYM_BYTES:
+            raise ConfigError(f"{path}: has over {_SYNONYM_BYTES:,} bytes of synonyms; leave some out")
+        return Synonyms(path.read_text("utf-8-sig").splitlines(), form, str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); name a file of synonyms in UTF-8") from error
 
 
 def stream_config(folder: Path, live: Mapping[str, Any], out: Path) -> LiveConfig:

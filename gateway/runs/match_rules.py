@@ -158,7 +158,7 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
     if subscription.kind not in _JUDGES:
         raise ConfigError(f"kind {subscription.kind}: has no match rules")
     verdict = Verdict(met=meets(subscription, message), common=common_terms(subscription, message))
-    verdict.missing = [term for term in sorted(subscription.weights) if term not in message.weights]
+    verdict.missing = [term for term in sorted(subscription.weights) if term not in message.carried]
     reason = ""
     if message.seq > scene.last_seq:
         reason = "not_reached"

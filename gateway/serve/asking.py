@@ -253,7 +253,7 @@ class Asking:
 
     def _checked(self, columns: Mapping[str, Any]) -> ParsedSubscription:
         named = {"subscription_id": "preview", **columns}
-        parsed = subscription_row(named, self._vocabulary, self._admission.space, KINDS)
+        parsed = subscription_row(named, self._vocabulary.as_it_is(), self._admission.space, KINDS)
         if isinstance(parsed, Refusal):
             raise InputError(parsed.reason, meaning_of(parsed.reason, KINDS, parsed.detail))
         return parsed

@@ -340,7 +340,7 @@ class LogWriter:
         The server's own requests come one after the other: the positions of a source go forward alone.
         """
         first = len(request.outcomes)
-        rows = request.rows[first : first + TURN_ROWS]
+        rows = list(map(self._written_out, request.rows[first : first + TURN_ROWS]))
         is_last = first + len(rows) == len(request.rows)
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
@@ -427,6 +427,12 @@ class LogWriter:
         for name in self._registry.expired(round(self._now() * 1e6)):
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
+
+    def _written_out(self, row: Row) -> Row:
+        """The row; a subscription with its synonyms written out."""
+        if not isinstance(row, Subscribe):
+            return row
+        return row._replace(columns=dict(self._admission.written_out(row.columns)))
 
     def _checked(self, rows: Sequence[Row]) -> list[Checked | None]:
         """The subscriptions among rows, as far as they are by themselves; not of those that are there already."""

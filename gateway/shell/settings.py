@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "stream": (
         *("window", "objects", "batch", "batch_rows", "linger_ms", "world", "distance", "projection", "max_ahead"),
-        *("decay_half_life", "decay_smoothing", "most_terms"),
+        *("decay_half_life", "decay_smoothing", "most_terms", "synonyms"),
     ),
     "topology": (
         *("executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),

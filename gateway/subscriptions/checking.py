@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from gateway.runs.reader import subscriber
 from gateway.subscriptions.past import Past, matches_in, read_past
-from matching.conditions import contradiction
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import DISTANCE, Space
+from matching.subscription_words import refused_when_new
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
 from spouts.lines import read_rows
@@ -55,7 +55,7 @@ def judged_rows(
             columns = {} if isinstance(row, str) else {name: row[name] for name in row if name != "unsubscribe"}
             parsed = Refusal(row) if isinstance(row, str) else subscription_row(columns, vocabulary, space, kinds)
             if not isinstance(parsed, Refusal):
-                parsed = contradiction(columns.get("where"), vocabulary.attributes) or parsed
+                parsed = refused_when_new(columns, vocabulary) or parsed
             if not isinstance(parsed, Refusal) and not kinds[parsed.kind].runs:
                 parsed = Refusal("kind_without_engine")
             ends = None if isinstance(row, str) else row.get("unsubscribe")

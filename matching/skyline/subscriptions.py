@@ -91,7 +91,7 @@ class SkylineSubscriptions(SubscriptionIndex):
 
     def match(self, batch: MessageBatch) -> Hits:
         """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
-        batch = without_reserved(batch)
+        given, batch = batch, without_reserved(batch)
         lon, lat = centres(batch)
         offsets = as_input(batch.term_offsets, np.int64)
         messages = Messages(lon, lat, lon, lat, offsets, as_input(batch.terms, np.int32))
@@ -105,7 +105,7 @@ class SkylineSubscriptions(SubscriptionIndex):
             self._common, slot, row, spatial, text,
         )  # fmt: skip
         pairs = Hits(slot[:count], row[:count], (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
-        return pairs.passing(self.filters, batch)
+        return pairs.passing(self.filters, given)
 
     def queries(self, slots: Int32) -> SkylineQueries:
         """Window queries of these slots. O(n + terms)."""

@@ -24,7 +24,10 @@ from tests.support.conditions import batch_of, passing, passing_plain
 SCHEMA = AttributeSchema.parse(["price:number"])
 TYPES = {"price": "number"}
 NAMES = ["all", "any", "none", "where", "x"]
-KNOWN, WORDS = list("abcde"), list("abcdexy")
+KNOWN = ["ab", "abc", "acb", "bcd", "bc"]
+WORDS = [*KNOWN, "abx", "y"]
+#: The last begins no known word.
+BEGINNINGS = ["ab*", "abc*", "bc*", "acb*", "bx*"]
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 VOCABULARY = Vocabulary(KNOWN, [1, 2, 3, 4, 5], [1] * 5, [5.0, 4.0, 3.0, 2.0, 1.0], messages=10, attributes=SCHEMA)
 ENGINES = {"boolean": CellTerm, "topk": Skype}
@@ -38,9 +41,11 @@ PLACES = {
 
 
 def drawn_tree(draw, depth=0):
-    """A query as a tree, whose texts are a word or a phrase each; `draw(n)` gives a whole number below n."""
+    """A query as a tree, whose texts are a word, the beginning of one or a phrase each; `draw(n)` is below n."""
     if depth and not draw(5):
         return f'"{" ".join(WORDS[draw(3 + draw(4))] for _ in range(2 + draw(2)))}"' + ("", "~1", "~3")[draw(3)]
+    if depth and not draw(6):
+        return BEGINNINGS[draw(len(BEGINNINGS))]
     if depth and draw(3):
         return WORDS[draw(len(WORDS))] if draw(4) else {"where": {"price": {"lte": draw(4)}}}
     names = ("all", "any", "none")
@@ -215,7 +220,9 @@ def test_subscription_with_a_query_is_found_where_the_oracle_says(kind):
         ("a OR", "character 5, at the end"),
         ("a - b", "character 3, at '-'"),
         ("()", "character 2, at ')'"),
-        ("fahr*", "character 1"),
+        ("fahr* *", "character 7"),
+        ("fa*r", "at the end of a word"),
+        ('"rotes fahr*"', "whole words"),
         ('a "b c', "character 3"),
         ('"b c"~x', "needs a number"),
         ('"b c"~101', "at most 100"),

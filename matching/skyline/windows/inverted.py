@@ -19,7 +19,7 @@ from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes, words_of
 from matching.model import NO_KEYS, NO_ORDER, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
-from matching.reserved import without_reserved
+from matching.reserved import is_reserved, without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
@@ -31,6 +31,7 @@ from matching.window import Boundary
 #: `ended` of a message that no later version or deletion has ended.
 _NEVER = 2**63 - 1
 _FEWEST = 256
+_NO_TERM = np.zeros(1, np.int64)
 
 
 class Ring(NamedTuple):
@@ -39,8 +40,9 @@ class Ring(NamedTuple):
     seq, life : int64[n]      ascending seq
     ended : int64[n]          number of the batch that ended it, above all of them if none did
     lon, lat : float64[n]
+    words : int32[n]          how many of its terms are words
     term_offsets : int64[n + 1]
-    terms : int32[pool]
+    terms : int32[pool]       words, and beginnings of words
     keys : int64[n, a]        of the attributes
     order_offsets, order      int64[n + 1], int32[pool]: words in order of appearance, as of `MessageBatch`
     """
@@ -50,6 +52,7 @@ class Ring(NamedTuple):
     ended: Int64
     lon: Float64
     lat: Float64
+    words: Int32
     term_offsets: Int64
     terms: Int32
     keys: Int64
@@ -67,7 +70,9 @@ class InvertedWindow(SkylineWindow):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         no_ends = np.zeros(1, np.int64)
-        self.ring = Ring(whole, whole, whole, real, real, no_ends, NO_ORDER, NO_KEYS, no_ends.copy(), NO_ORDER)
+        self.ring = Ring(
+            whole, whole, whole, real, real, NO_ORDER, no_ends, NO_ORDER, NO_KEYS, no_ends.copy(), NO_ORDER
+        )
         self.postings = new_postings()
         self.rows = 0
         self.checked = 0
@@ -84,7 +89,7 @@ class InvertedWindow(SkylineWindow):
         EngineError
             If the batch is not the next one, or its messages do not follow.
         """
-        messages = without_reserved(messages)
+        messages = without_reserved(messages, beginnings=True)
         last, seq = self.boundary, messages.seq
         if boundary.number != last.number + 1 and last.number >= 0:
             raise EngineError(f"window: batch {boundary.number} cannot follow batch {last.number}; store each one once")
@@ -149,10 +154,11 @@ class InvertedWindow(SkylineWindow):
         offsets, order_offsets = messages.term_offsets, messages.order_offsets
         if not order_offsets.shape[0]:
             order_offsets = np.zeros(len(messages) + 1, np.int64)
-        terms, order = (offsets, messages.terms), (order_offsets, messages.order)
+        words = np.diff(np.concatenate([_NO_TERM, np.cumsum(~is_reserved(messages.weights))])[offsets])
+        terms, order = (words, offsets, messages.terms), (order_offsets, messages.order)
         self._extend(messages.seq, messages.life, ended, *place, *terms, messages.keys, *order)
 
-    def _extend(self, seq, life, ended, lon, lat, term_offsets, terms, keys, order_offsets, order) -> None:
+    def _extend(self, seq, life, ended, lon, lat, words, term_offsets, terms, keys, order_offsets, order) -> None:
         """Append messages."""
         width = max(keys.shape[1], self.ring.keys.shape[1])
         if width > self.ring.keys.shape[1]:  # the first messages with an attribute
@@ -169,7 +175,7 @@ class InvertedWindow(SkylineWindow):
         ring, (first, place, word) = self.ring, self._used().tolist()
         end, place_end, word_end = (self._used() + more).tolist()
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
-        ring.lon[first:end], ring.lat[first:end] = lon, lat
+        ring.lon[first:end], ring.lat[first:end], ring.words[first:end] = lon, lat, words
         if width:
             ring.keys[first:end] = widened(keys, seq.shape[0], width)
         ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
@@ -190,6 +196,7 @@ class InvertedWindow(SkylineWindow):
             ended=resized(old.ended[live], rows),
             lon=resized(old.lon[live], rows),
             lat=resized(old.lat[live], rows),
+            words=resized(old.words[live], rows),
             term_offsets=resized(offsets, rows + 1),
             terms=resized(old.terms[picked], pool),
             keys=resized(old.keys[live], rows) if old.keys.shape[1] else old.keys,
@@ -243,8 +250,7 @@ def _search(ring, p, as_of, region, offsets, terms, filters, first, ends, out_ro
                     if end < out_row.shape[0]:
                         out_row[end] = row
                         out_spatial[end] = spatial_relevance(box, lon, lat)
-                        length = ring.term_offsets[row + 1] - ring.term_offsets[row]
-                        out_text[end] = common / (last - begin + length - common)
+                        out_text[end] = common / (last - begin + ring.words[row] - common)
                     end += 1
                 start, used = p.row[start], p.row[start + 1]
         ends[query + 1] = end

@@ -69,6 +69,9 @@ def random_tree(rng: np.random.Generator) -> dict:
     if rng.random() < 0.5:
         phrase = f'"{words[0]} {words[4]}"' + str(rng.choice(["", "~1"]))
         tree["all"] = [*tree.get("all", []), {"any": [phrase, words[1]]}]
+    if rng.random() < 0.5:  # words that begin so come later, too
+        beginning = str(rng.choice(["ga*", "late*", "late1*", "gard*"]))
+        tree = [{"all": [{"any": [beginning, words[0]]}, tree]}, tree | {"none": [beginning]}][int(rng.integers(2))]
     return tree
 
 
@@ -120,7 +123,7 @@ def test_live_filters_are_exact_through_kills_and_with_other_bolts(tmp_path, see
     assert {(row["subscription_id"], row["message_id"]) for row in told} == matches
     for plain in (False, True):
         verdict = verify_run(out, plain=plain)
-        assert verdict.exact and sum(verdict.delivered_updates.values()) > 300 and len(verdict.subscriptions) == 5
+        assert verdict.exact and sum(verdict.delivered_updates.values()) > 250 and len(verdict.subscriptions) == 5
     assert digest_of_run(out, out / "again") == digest
 
 

@@ -192,14 +192,17 @@ def test_condition_that_cannot_hold_is_refused_with_what_contradicts(tmp_path, w
         skyray.Engine(attributes=["price:number"]).subscribe(row)
 
 
-def test_condition_that_cannot_hold_and_was_logged_before_is_resumed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("given", [{"where": {"price": {"gte": 9, "lte": 5}}}, {"keywords": '"red (old) bike*"'}])
+def test_subscription_that_is_refused_now_and_was_logged_before_is_resumed(tmp_path, monkeypatch, given):
     """Earlier releases took it: a folder with one goes on."""
-    row = {"subscription_id": "s", **REGION, "where": {"price": {"gte": 9, "lte": 5}}}
+    row = {"subscription_id": "s", **REGION, **given}
     with monkeypatch.context() as patch, WriterStream(tmp_path / "out", attributes=["price:number"]) as stream:
-        patch.setattr("gateway.live.admission.contradiction", lambda *_: None)
+        patch.setattr("gateway.live.admission.refused_when_new", lambda *_: None)
         found = stream.submit(Subscribe(row), *lines({"id": "a", **POINT}))
         stream.writer.begin()
         stream.end()
         assert found[0]["status"] == "created"
     with WriterStream(tmp_path / "out", attributes=["price:number"]) as stream:
         assert len(stream.registry) == 1
+        found = stream.submit(Subscribe(row | {"subscription_id": "t"}))
+        assert (found[0]["status"], found[0]["column"]) in {("refused", "where.price"), ("refused", "keywords")}

@@ -1,0 +1,145 @@
+"""Beginnings of words that subscriptions ask for (`fahr*`), as terms for matching alone.
+
+A stream that admits terms admits `fahr*` like a new word, with the batch that brings the first subscription with it.
+From then on each message with a word that begins so has this term, too, whichever batch admits the word. Like the
+reserved term (`matching.reserved`) it weighs minus zero and has no count, so that no score, norm or number of words
+knows it. No text gives a term with `*`.
+
+A vocabulary that does not grow needs none of this: there a beginning means its words.
+"""
+
+import threading
+from array import array
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matching.model import TERM, Int32, Int64
+from matching.reserved import RESERVED_IDF
+
+if TYPE_CHECKING:
+    from matching.text import TermColumns, Vocabulary
+
+#: Ends the term of a beginning.
+MARK = "*"
+#: Characters of a beginning at least.
+SHORTEST = 2
+#: Sorts behind all characters of words.
+_LAST = "\U0010ffff"
+#: Admitted terms that are looked through one by one; with more all are sorted again.
+_MOST_UNSORTED = 500
+_NONE = np.zeros(0, np.int64)
+
+
+class Beginnings:
+    """The words of a vocabulary that begin so, and the beginnings that its words have; for any thread.
+
+    The vocabulary is given with each call: always the same.
+
+    Notes
+    -----
+    Nothing is made before the first call that needs it: 8 bytes a term for `words`; for `added_to` 4 bytes a term, and
+    8 for each word of each beginning. A new word costs a look-up for each of its characters.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sorted: tuple[list[str], int, int] | None = None
+        self._forget(0)
+
+    def words(self, vocabulary: "Vocabulary", beginning: str) -> list[str]:
+        """The terms of the vocabulary that begin so, `beginning` itself included. O(log terms + found)."""
+        terms, count, forgotten = self._sorted or ([], 0, -1)
+        admitted = vocabulary.admitted
+        if forgotten != vocabulary.forgotten or len(admitted) - count > _MOST_UNSORTED:
+            count, forgotten = len(admitted), vocabulary.forgotten
+            terms = sorted([*vocabulary.terms, *admitted[:count]])
+            self._sorted = terms, count, forgotten  # at once: other threads read it
+        found = terms[bisect_left(terms, beginning) : bisect_left(terms, beginning + _LAST)]
+        found += [term for term in admitted[count:] if term.startswith(beginning)]
+        return [term for term in found if not term.endswith(MARK)]
+
+    def added_to(self, vocabulary: "Vocabulary", ids: Int32, rows: Int64, found: "TermColumns") -> "TermColumns":
+        """Columns of messages with the beginnings that their words have.
+
+        Parameters
+        ----------
+        vocabulary : Vocabulary
+        ids : int32[m]     words of messages, below 0 for one without an id
+        rows : int64[m]    the message that has each
+        found : TermColumns
+
+        Notes
+        -----
+        O(m) if a beginning is known, else O(terms admitted since the last call).
+        """
+        with self._lock:
+            self._follow(vocabulary)
+            new = self._keys(ids, rows) if self._ids else _NONE
+        if not new.shape[0]:
+            return found
+        lengths = np.diff(found.offsets)
+        at = np.searchsorted(np.repeat(np.arange(lengths.shape[0]), lengths) << 32 | found.terms, new)
+        more = np.bincount(new >> 32, minlength=lengths.shape[0])
+        return found._replace(
+            offsets=found.offsets + np.concatenate([[0], np.cumsum(more)]),
+            terms=np.insert(found.terms, at, (new & 0xFFFFFFFF).astype(TERM)),
+            counts=np.insert(found.counts, at, 0),
+            weights=np.insert(found.weights, at, RESERVED_IDF),
+        )
+
+    def _keys(self, ids: Int32, rows: Int64) -> Int64:
+        """Message and beginning of each pair, as one number; ascending."""
+        at = np.flatnonzero(ids >= 0)
+        if not self._first.shape[0]:
+            return _NONE
+        row, link, keys = rows[at], self._first[ids[at]], [_NONE]
+        own, after = np.frombuffer(self._own, np.int32), np.frombuffer(self._after, np.int32)
+        while (some := np.flatnonzero(link)).shape[0]:
+            row, link = row[some], link[some]
+            keys.append(row << 32 | own[link])
+            link = after[link]
+        return np.unique(np.concatenate(keys))
+
+    def _forget(self, forgotten: int) -> None:
+        self._forgotten = forgotten
+        self._ids: dict[str, int] | None = None  # of the beginnings that are terms
+        self._followed = 0
+        self._first: Int32 = np.zeros(0, np.int32)  # of each word the place of its newest beginning; 0: none
+        self._own, self._after = array("i", [0]), array("i", [0])  # ids of beginnings; the word's next place
+
+    def _follow(self, vocabulary: "Vocabulary") -> None:
+        """Take in the terms that were admitted, or forgotten, since the last call."""
+        if self._forgotten != vocabulary.forgotten:
+            self._forget(vocabulary.forgotten)
+        end = len(vocabulary.admitted)
+        new = vocabulary.admitted[self._followed : end]
+        self._followed = end
+        if self._ids is None:
+            self._ids, new = {}, [*vocabulary.terms, *new]
+        if self._ids:
+            for word in new:
+                for length in range(SHORTEST, len(word) + 1):
+                    if (beginning := self._ids.get(word[:length])) is not None and not word.endswith(MARK):
+                        self._link(vocabulary, word, beginning)
+        for term in new:
+            if term.endswith(MARK):
+                own = self._ids[term[:-1]] = _id_of(vocabulary, term)
+                for word in self.words(vocabulary, term[:-1]):
+                    self._link(vocabulary, word, own)
+
+    def _link(self, vocabulary: "Vocabulary", word: str, beginning: int) -> None:
+        """Note that a word has a beginning; that it is noted twice does not matter."""
+        if not self._first.shape[0]:
+            self._first = np.zeros(vocabulary.reserved, np.int32)
+        term = _id_of(vocabulary, word)
+        self._after.append(int(self._first[term]))
+        self._first[term] = len(self._own)
+        self._own.append(beginning)
+
+
+def _id_of(vocabulary: "Vocabulary", term: str) -> int:
+    found = vocabulary.id_of(term)
+    assert found is not None, "it is one of the vocabulary's"
+    return found
