@@ -66,13 +66,13 @@ def ended(status):
 CHANGES = [
     save_webhook(hook("w1")),
     save_webhook(hook("w2")),
-    accept("w1", Position(10, 2), 0.0, [(batch(1), 2), (batch(2), 2)]),
+    accept("w1", Position(10, 2), 0.0, 0, [(batch(1), 2), (batch(2), 2)]),
     ended("delivered"),
-    accept("w2", Position(20, 2), 3.0, [(batch(3), 2)]),
+    accept("w2", Position(20, 2), 3.0, 0, [(batch(3), 2)]),
     ended("dead"),
     change_webhook("w2", {"state": "paused", "why": "asked"}),
     revive("w1", None, 4.0),
-    accept("w1", Position(30, 0), 0.0, [(batch(4), 1)]),
+    accept("w1", Position(30, 0), 0.0, 0, [(batch(4), 1)]),
     ended("delivered"),
 ]
 
