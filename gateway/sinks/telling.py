@@ -162,6 +162,11 @@ class Teller:
         return standing is not None and is_told_so(standing, position)
 
     @property
+    def held(self) -> int:
+        """How many updates wait, of all subscriptions; for any thread."""
+        return sum(one.held for one in list(self.standings.values()))
+
+    @property
     def idle(self) -> bool:
         """Whether no subscription has ever had a `tell`: all updates are told as they come."""
         return not (self.standings or self._changes or self._subscriptions.tells_changed)
