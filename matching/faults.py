@@ -26,6 +26,7 @@ _OF_REASON = {
     "bad_radius": ("radius_m", "circle"),
     "bad_region": ("region",),
     "bad_span": ("until", "at"),
+    "bad_tell": ("tell",),
     "bad_where": ("where",),
     "bad_attribute": ("where",),
     "crosses_antimeridian": ("region",),

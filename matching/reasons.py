@@ -44,6 +44,7 @@ REASONS = {
     "bad_rectangle": "west, south, east, north must be given together, with west <= east and south <= north",
     "bad_region": "region must be [west, south, east, north] in degrees, south <= north{extent_needed}",
     "bad_span": "at and until must be whole numbers >= 0, and until greater than at",
+    "bad_tell": "tell must be an object of at, zone, quiet, most_an_hour, similar, paused, as documented",
     "bad_time": "the time has none of the forms that are read, or a zone that is not known",
     "bad_utf8": "the text is not valid UTF-8, or has half a surrogate pair",
     "bad_where": "where must be an object of attributes, with a value, a list, or lt, lte, gt, gte, not, exists",

@@ -64,14 +64,15 @@ from matching.reasons import MAX_K
 from matching.reserved import RESERVED_IDF
 from matching.space import Space
 from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_of
+from matching.telling import telling_of
 from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "query", "radius_m", "where", "everything", "k", "alpha", "at", "until")
+     "query", "radius_m", "where", "everything", "tell", "k", "alpha", "at", "until")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
-OBJECT_COLUMNS = ("circle", "polygon", "where")
+OBJECT_COLUMNS = ("circle", "polygon", "where", "tell")
 #: Those that a message must satisfy beside keywords, region and point.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "radius_m", "where")
 PUBLISH, DELETE = 0, 1
@@ -402,6 +403,8 @@ def _parsed(
     for column in OBJECT_COLUMNS:
         if isinstance(obj.get(column), str):
             return Refusal(f"bad_{column}", f"{column} is text {_no_object(obj[column])}")
+    if obj.get("tell") is not None and isinstance(why := telling_of(obj["tell"]), str):
+        return Refusal("bad_tell", why)
     shape = shape_of(obj, kind)
     if isinstance(shape, Refusal):
         return shape

@@ -12,7 +12,16 @@ import httpx2
 from gateway.client import flows, mapped, requests
 from gateway.client.flows import Followed, FollowedStream, Following, Patience, SentRows, Source
 from gateway.client.requests import Box, Call, Names, Wait
-from gateway.client.rows import ActiveSubscription, Event, MessageOutcome, Missed, Results, SubscriptionOutcome, Update
+from gateway.client.rows import (
+    ActiveSubscription,
+    Event,
+    MessageOutcome,
+    Missed,
+    Results,
+    SubscriptionOutcome,
+    Telling,
+    Update,
+)
 from gateway.client.transport import Library, Link, library_options
 from matching.extras import require_lonboard
 
@@ -250,6 +259,30 @@ class AsyncClient:
         filters = {"subscription": subscription, "kind": kind, "owner": owner, "region": region}
         following = flows.following_of(filters, self._patience, on_gap, silence_s, patience_s, snapshot, True)
         return AsyncUpdates(self._link(), Followed(since), following)
+
+    async def tell(self, subscription_id: str, tell: Mapping[str, Any] | None = None, /, **more: Any) -> dict[str, Any]:
+        """Set when a subscription is told (`at`, `zone`, `quiet`, `most_an_hour`, `similar`, `paused`).
+
+        By its column again without any. Matching goes on. Returns `tell`, how many updates are `held`, and `due_s`.
+        """
+        return await self._call(requests.tell(subscription_id, tell, more))
+
+    def told(self, *, subscription: Names = None, since: int | None = None) -> AsyncIterator[Telling]:
+        """What subscriptions with `tell` are told, each telling once, in order: those that come, for ever.
+
+        Parameters
+        ----------
+        subscription : str or iterable of str
+            Only of these.
+        since : int, optional
+            `number` of the last telling that is known; from now without it.
+
+        Raises
+        ------
+        Gap
+            If tellings behind `since` are not kept any more; `Missed.before` is the first that is.
+        """
+        return flows.tellings(self._link(), subscription, since, self._patience)
 
     # -------------------------------------------------------------------------------------------------- questions
 

@@ -176,6 +176,8 @@ class Client:
     publish_many = _waits(AsyncClient.publish_many)
     updates = _follows(AsyncClient.updates)
     events = _follows(AsyncClient.events)
+    tell = _waits(AsyncClient.tell)
+    told = _iterates(AsyncClient.told)
     results = _waits(AsyncClient.results)
     map = _waits(AsyncClient.map)
     explain = _waits(AsyncClient.explain)

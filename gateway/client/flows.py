@@ -25,7 +25,7 @@ from gateway.client import requests
 from gateway.client.answers import Answer, Failure, Request
 from gateway.client.errors import ClientError, Failed, Gap, NotFound, Refused, Unreachable, error_of
 from gateway.client.requests import Call, Row
-from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Update
+from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Telling, Update
 from gateway.client.sse import EventParser, ServerEvent
 from matching.decoding import bare, decode_object
 from matching.errors import InputError
@@ -320,6 +320,21 @@ async def pages(link: LinkMethods, filters: Mapping[str, Any], patience: Patienc
             return
 
 
+async def tellings(
+    link: LinkMethods, subscription: requests.Names, since: int | None, patience: Patience
+) -> AsyncGenerator[Telling]:
+    """Hand on each telling behind a number once, in order, until the caller closes the flow. Raises Gap."""
+    names = [subscription] if isinstance(subscription, str) else None if subscription is None else list(subscription)
+    while True:
+        call = requests.told(names, since, 0.0 if since is None else TOLD_WAIT_S)
+        found = await answered(link, call, patience)
+        if found.gap is not None:
+            raise Gap(call.request.what, found.gap)
+        for one in found.told:
+            yield one
+        since = found.through
+
+
 async def all_features(link: LinkMethods, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
     """All active subscriptions as one FeatureCollection."""
     features: list[Any] = []
@@ -406,6 +421,8 @@ class FollowedStream:
         return self._state.connections
 
 
+#: Seconds that a request waits for what is told.
+TOLD_WAIT_S = 10.0
 _UPDATE = msgspec.json.Decoder(Update)
 _PROGRESS = msgspec.json.Decoder(Progress)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)

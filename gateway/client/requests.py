@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.client.answers import Answer, Request
 from gateway.client.errors import NotFound
-from gateway.client.rows import ActiveSubscription, MessageOutcome, Results, SubscriptionOutcome
+from gateway.client.rows import ActiveSubscription, MessageOutcome, Results, SubscriptionOutcome, ToldPage
 from gateway.plain_values import plain_value
 from matching.errors import InputError
 
@@ -108,6 +108,20 @@ def publish(row: Mapping[str, Any], wait: Wait) -> Call[MessageOutcome]:
 
 def results(subscription_id: str) -> Call[Results]:
     return Call(Request("GET", subscription_path(subscription_id, "/results")), _decoder(Results))
+
+
+def tell(subscription_id: str, tell: Mapping[str, Any] | None, more: Mapping[str, Any]) -> Call[dict[str, Any]]:
+    """PUT of when a subscription is told; DELETE for None and no more."""
+    path = subscription_path(subscription_id, "/tell")
+    if tell is None and not more:
+        return Call(Request("DELETE", path), _decoder(dict[str, Any]))
+    return Call(Request("PUT", path, (), _JSON, encode({**(tell or {}), **more})), _decoder(dict[str, Any]))
+
+
+def told(subscription: Names, since: int | None, wait_s: float) -> Call[ToldPage]:
+    """Some of what was told behind a number, or comes within some seconds."""
+    params = params_of(subscription=subscription, since=since, poll="true", wait_s=str(wait_s))
+    return Call(Request("GET", "/v1/told", params), _decoder(ToldPage))
 
 
 def explain(subscription_id: str, message: str) -> Call[dict[str, Any]]:

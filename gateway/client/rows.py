@@ -110,7 +110,7 @@ class Missed(ApiRow, frozen=True):
     @property
     def resume(self) -> str | None:
         """The position from which the stream is whole, for `since=`; None: from now."""
-        return None if self.before is None else str(int(self.before.rpartition("-")[0]) - 1)
+        return None if self.before is None else str(int(self.before.partition("-")[0]) - 1)
 
 
 class Results(ApiRow, frozen=True):
@@ -148,6 +148,35 @@ class Update(ApiRow, frozen=True):
     text: str
     lon: float
     lat: float
+
+
+class ToldWhat(ApiRow, frozen=True):
+    """What a telling is: updates as they came, or the digest of a `window`; `id` is the same whenever it is sent."""
+
+    id: str
+    subscription_id: str
+    window: Annotated[str | None, Meta(description="when it became due, by the wall clock of its zone")] = None
+    count: Annotated[int, Meta(description="updates that are told")] = 0
+    left_out: Annotated[int, Meta(description="of these, the first ones, which are too many; /v1/updates has them")] = 0
+    similar: Annotated[int, Meta(description="updates that are not told, being like others")] = 0
+    lost: bool = False
+
+
+class Telling(ApiRow, frozen=True):
+    """What a subscription with `tell` was told; `number` is its place, for `since=`."""
+
+    number: int
+    told_s: Annotated[float, Meta(description="seconds since 1970")]
+    told: ToldWhat
+    updates: list[Update]
+
+
+class ToldPage(ApiRow, frozen=True):
+    """Some tellings in order; go on from `through`. With a `gap` older ones are not kept any more."""
+
+    told: list[Telling]
+    through: int
+    gap: Missed | None = None
 
 
 class Snapshot(Results, frozen=True):

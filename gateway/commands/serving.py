@@ -36,6 +36,7 @@ from gateway.serve.writer import LogWriter
 from gateway.shell.interrupts import draining, end_in_order
 from gateway.shell.logs import Noted, logging_as
 from gateway.shell.terminal import Terminal, as_json
+from gateway.sinks import told_routes
 from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.figures import figures_of, summary_of
 from gateway.sinks.webhooks.service import WebhookService
@@ -239,7 +240,7 @@ def serve_stream(
             door.feed = Feed(source, wal, into_writer(writer))
         asking = Asking(config, admission, registry, wal, mapping)
         stack.enter_context(Followed(asking.index, lambda: wal.next_seq, door.questions.is_busy))
-        hooks = WebhookService(out, hub.log, registry.last, calling)
+        hooks = WebhookService(out, hub.log, registry, calling, logged_before=wal.next_seq - 1)
 
         def wake() -> None:
             hooks.wake()
@@ -247,7 +248,7 @@ def serve_stream(
 
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         door.webhooks = lambda: summary_of(hooks)
-        more = [webhook_routes.routes(door, hooks)]
+        more = [webhook_routes.routes(door, hooks), told_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
         server = Server(web, listening, hub.start, bounds.most_connections, proxies)
         step("starting Ray" if executor == "ray" else "loading kernels")

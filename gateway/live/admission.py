@@ -229,7 +229,8 @@ class Admission:
         if not self.new_terms.of_subscription(_new_words(parsed)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
         box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
-        self._put(Accepted(name, kind.code, line, box, row.get("owner"), row.get("expires_at"), parsed.broad))
+        free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell")
+        self._put(Accepted(name, kind.code, line, box, *free))
         return parsed
 
     def _with_declared(self, row: Mapping[str, Any]) -> Checked:

@@ -24,6 +24,7 @@ class Accepted(NamedTuple):
     line : bytes             as it is logged; empty where nothing is
     box : tuple of float     around its shape: west, south, east, north in degrees; east may be above 180
     owner, expires_at        free columns as they were given; None where there is none
+    tell                     the column, as it was given
     broad : bool             whether it requires nothing (`matching.validate.ParsedSubscription`)
     """
 
@@ -34,6 +35,7 @@ class Accepted(NamedTuple):
     owner: Any = None
     expires_at: Any = None
     broad: bool = False
+    tell: Any = None
 
 
 class Active(Protocol):
@@ -76,6 +78,7 @@ class _Columns(msgspec.Struct, gc=False):
     lat: float | None = None
     owner: Any = None
     expires_at: Any = None
+    tell: Any = None
     # with one of these a line is not plain
     where: None = None
     circle: None = None
@@ -124,7 +127,11 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> Iterator[Accepted | s
             box = (lon, lat, lon, lat)
         elif not has_region or lon is not None or lat is not None:
             box = None
-        yield None if box is None else Accepted(name, code, line, box, columns.owner, columns.expires_at)
+        yield (
+            None
+            if box is None
+            else Accepted(name, code, line, box, columns.owner, columns.expires_at, tell=columns.tell)
+        )
 
 
 def _decoded(line: bytes) -> _Line:

@@ -17,11 +17,24 @@ from gateway.client.rows import (
     ResultRow,
     Results,
     SubscriptionOutcome,
+    Telling,
+    ToldPage,
+    ToldWhat,
     Update,
 )
 
 #: Rows of answers, by name in the description.
-ROWS: tuple[type[ApiRow], ...] = (MessageOutcome, SubscriptionOutcome, Update, ResultRow, Missed, Results)
+ROWS: tuple[type[ApiRow], ...] = (
+    MessageOutcome,
+    SubscriptionOutcome,
+    Update,
+    ResultRow,
+    Missed,
+    Results,
+    ToldWhat,
+    Telling,
+    ToldPage,
+)
 
 
 def row_schemas() -> dict[str, Any]:
@@ -70,6 +83,23 @@ class MessagesAnswer(BaseModel):
     delivered: bool | None = None
 
 
+class Tell(BaseModel):
+    """When the owner of a subscription is told of its updates, by webhooks and `/v1/told`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"at": ["08:00"], "zone": "Europe/Berlin"}, {"most_an_hour": 5}]},
+    )
+    at: str | list[str] | None = Field(default=None, description="set times of the day, each with a digest: 08:00")
+    zone: str | None = Field(default=None, description="whose wall clock counts, such as Europe/Berlin; UTC without")
+    quiet: list[str] | None = Field(default=None, description="from when to when nothing is told: 22:00, 07:00")
+    most_an_hour: int | None = Field(default=None, description="updates told one by one; the rest is a digest")
+    similar: float | None = Field(
+        default=None, description="Jaccard similarity to one of the last 100 from which a message is not told"
+    )
+    paused: bool | None = None
+
+
 class Subscription(BaseModel):
     """A subscription; its columns are those of docs/formats.md, and free ones."""
 
@@ -98,10 +128,14 @@ class Subscription(BaseModel):
         default=None, description="words, OR, brackets and -, or an object of all, any, none and where"
     )
     everything: bool | None = Field(default=None, description="true for one that requires nothing")
+    tell: Tell | None = None
     k: int | None = None
     alpha: float | None = None
     expires_at: str | float | None = Field(default=None, description="when it ends by itself")
     ttl_s: float | None = Field(default=None, description="seconds until it ends, in place of expires_at")
+
+
+SUBSCRIPTION_TELL: dict[str, Any] = Tell.model_json_schema()
 
 
 class SubscriptionsPage(BaseModel):

@@ -6,7 +6,7 @@ is resumed. Changed by the thread of `gateway.serve.writer`; the routes read it 
 
 import heapq
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -86,6 +86,10 @@ class Registry:
         How many active subscriptions an owner has.
     next_number : int
         Of the subscription that comes next.
+    tells : dict of str to Any
+        Column `tell` of the active subscriptions that have one, by id.
+    tells_changed : deque of str
+        Ids whose place in `tells` has changed; taken by whoever tells.
     """
 
     def __init__(self, kinds: Kinds = KINDS) -> None:
@@ -93,6 +97,8 @@ class Registry:
         self.owned = Counter[str]()
         self._kinds = kinds
         self.next_number = 0
+        self.tells: dict[str, Any] = {}
+        self.tells_changed: deque[str] = deque()
         self._active: dict[int, Registered] = {}  # by ascending number
         self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
@@ -112,6 +118,9 @@ class Registry:
             self.owned[owner] += 1
         if one.broad:
             self._broad.add(number)
+        if one.tell is not None:
+            self.tells[name] = one.tell
+            self.tells_changed.append(name)
         self.next_number += 1
         return before
 
@@ -186,6 +195,8 @@ class Registry:
             return None
         del self._active[one.number]
         self._broad.discard(one.number)
+        if self.tells.pop(one.subscription_id, None) is not None:
+            self.tells_changed.append(one.subscription_id)
         if one.owner:
             self.owned[one.owner] -= 1
         return self._kinds.named(one.kind).code

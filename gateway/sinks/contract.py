@@ -14,7 +14,8 @@ class Batch(NamedTuple):
     batch_id : str     never changes, and no other batch has it
     created_s : int    when it was cut, in seconds since 1970
     first, last : str  ids (`boundary-index`) of its first and last update
-    rows : bytes       the updates in the order of the stream, each a line of JSON
+    rows : bytes       the updates in the order of the stream, each a line of JSON; of a telling first a line that says
+                       what it is (`{"told": ...}`)
     """
 
     batch_id: str

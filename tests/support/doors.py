@@ -42,7 +42,7 @@ def door_of(
             access = Access(KeyRing(out / KEYS), limits or Limits())
             door = Door(stream.admission, stream.registry, wal, stream.writer, hub, releaser, access)
             asking = Asking(stream.config, stream.admission, stream.registry, wal, stream.mapping)
-            hooks = WebhookService(out, hub.log, stream.registry.last, calling or WebhookSettings())
+            hooks = WebhookService(out, hub.log, stream.registry, calling or WebhookSettings())
             more = [webhook_routes.routes(door, hooks)]
             server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)
             with server, hooks:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.live.update_listener import MessageText
+from gateway.serve.registry import Registry
 from gateway.serve.released import RANKS
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
@@ -40,7 +41,7 @@ class Stream:
 
     @contextmanager
     def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[WebhookService]:
-        with WebhookService(self.folder, self.history, {}, settings, resolver) as hooks:
+        with WebhookService(self.folder, self.history, Registry(), settings, resolver) as hooks:
             self.hooks = hooks
             try:
                 yield hooks

@@ -43,6 +43,8 @@ def _postgis() -> bool:
 #: Marker -> what its tests need.
 NEEDS: Mapping[str, Need] = {
     "browser": Need("Chromium", lambda: _program("chromium"), "chromium"),
+    "caddy": Need("Caddy", lambda: _program("caddy"), "caddy"),
+    "nginx": Need("nginx", lambda: _program("nginx"), "nginx-light"),
     "postgis": Need("PostgreSQL with PostGIS", _postgis, "postgresql-postgis"),
     "promtool": Need("promtool", lambda: _program("promtool"), "prometheus"),
     "redis": Need("Redis", lambda: _program("redis-server"), "redis-server"),

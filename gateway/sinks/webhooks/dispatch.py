@@ -17,11 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.serve.registry import Ended, Registered
-from gateway.serve.released import ReleasedUpdate
+from gateway.serve.released import JSON_BEGINS, ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import AttemptVerdict, Batch, Outcome
 from gateway.sinks.cursor import read_after
+from gateway.sinks.telling import Teller, Told
+from gateway.sinks.told_store import prune_told, store_step, told_after
 from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
 from gateway.sinks.webhooks.sending import WebhookClient, WebhookSink
@@ -39,6 +41,8 @@ KEPT_ROWS_BYTES, KEPT_AHEAD_BYTES = 16 * 2**20, 16 * 2**20
 ACCEPTED_BYTES, READS = 16 * 2**20, 4
 #: Seconds between two rounds of taking at least, so that updates come together; and at most, for digests.
 LINGER_S, LOOK_S = 0.02, 0.5
+#: Seconds between two looks for tellings that need not be kept.
+_PRUNE_S = 60.0
 #: Seconds between two writes of positions behind which nothing was accepted.
 _MOVE_S = 5.0
 #: Seconds after which a file that could not be written is tried again; of a webhook twice as many each time, at most.
@@ -103,6 +107,10 @@ class Dispatcher:
         The last subscription of each id.
     client : WebhookClient
     settings : WebhookSettings
+    teller : Teller
+        Tells of the subscriptions that say when; their updates are not taken here.
+    told : int
+        Number of its last telling.
     uniform : callable
         A random number between two.
     """
@@ -114,6 +122,8 @@ class Dispatcher:
         last: Mapping[str, Registered | Ended],
         client: WebhookClient,
         settings: WebhookSettings,
+        teller: Teller,
+        told: int = 0,
         uniform: Callable[[float, float], float] = random.uniform,
     ):
         self.figures = Figures()
@@ -124,6 +134,9 @@ class Dispatcher:
         self._last = last
         self._client = client
         self._settings = settings
+        self.teller, self.told = teller, told
+        self.on_told: Callable[[], None] = lambda: None
+        self._pruned_s = time.monotonic()
         self._uniform = uniform
         self._start_s = time.time() - time.monotonic()
         self._came = asyncio.Event()
@@ -213,7 +226,8 @@ class Dispatcher:
 
     async def _round(self) -> bool:
         """Read once for every position at which webhooks are; returns whether there may be more."""
-        head, now_s = self._source.head, self.now_s()
+        is_told = await self._tell()
+        head, now_s = min(self._source.head, self.teller.position), self.now_s()
         groups: dict[Position, list[ActiveWebhook]] = {}
         jobs = []
         for line in self.lines.values():
@@ -223,8 +237,49 @@ class Dispatcher:
                 jobs.append(self._take_ahead(line, *line.ahead))
             else:
                 groups.setdefault(line.hook.position, []).append(line)
-        jobs += [self._take(position, lines) for position, lines in groups.items()]
-        return any(await asyncio.gather(*map(self._in_turn, jobs)))
+        jobs += [self._take(position, lines, head) for position, lines in groups.items()]
+        busy = await asyncio.gather(*map(self._in_turn, jobs))
+        late = [self._take_told(line) for line in self.lines.values() if self._takes_told(line)]
+        return any([is_told, *busy, *await asyncio.gather(*map(self._in_turn, late))])
+
+    async def _tell(self) -> bool:
+        """Let the teller decide, and store what it has decided; returns whether there may be more."""
+        teller = self.teller
+        reached = min((line.hook.position for line in self.lines.values()), default=teller.position)
+        step = teller.step(reached) if teller.idle else await asyncio.to_thread(teller.step, reached)
+        if step is None:
+            return False
+        try:
+            self.told = await self._store.change(store_step(step))
+        except EngineError:
+            teller.refuse(step)
+            raise
+        teller.take(step)
+        if step.told:
+            self.on_told()
+        if time.monotonic() > self._pruned_s + _PRUNE_S:
+            self._pruned_s = time.monotonic()
+            await self._store.change(prune_told(line.hook.told for line in self.lines.values()))
+        return bool(step.told) or teller.position < self._source.head
+
+    def _takes_told(self, line: ActiveWebhook) -> bool:
+        return line.hook.state == "active" and line.hook.told < self.told and line.room > WINDOW // 2
+
+    async def _take_told(self, line: ActiveWebhook) -> bool:
+        """Accept the next tellings that a webhook wants, each as one batch."""
+        hook = line.hook
+        found = await self._store.read(told_after(hook.told, line.room))
+        if not found or line.closed:
+            return False
+        if found[0][0] > hook.told + 1:
+            hook.why = "tellings were more than are kept; those before the next were not delivered"
+        batches = [
+            (batch_of_told(hook.webhook_id, one), one.rows.count(b"\n"))
+            for _, one in found
+            if hook.subscription_id == one.subscription_id or (hook.subscription_id is None and hook.owner == one.owner)
+        ]
+        await self._put(line, batches, hook.position, found[-1][0])
+        return True
 
     async def _in_turn(self, job: Coroutine[Any, Any, bool]) -> bool:
         async with self._reading:
@@ -246,9 +301,11 @@ class Dispatcher:
             hook.due_s += hook.every_s * (1 + (now_s - hook.due_s) // hook.every_s)
             self._moved.add(hook.webhook_id)
 
-    async def _take(self, position: Position, lines: list[ActiveWebhook]) -> bool:
-        """Read behind a position, and accept what each webhook there wants."""
+    async def _take(self, position: Position, lines: list[ActiveWebhook], until: Position) -> bool:
+        """Read behind a position, not beyond another, and accept what each webhook there wants."""
         read = await asyncio.to_thread(read_after, self._source, position, lambda: self._only(lines))
+        if read.behind > until:
+            read = read._replace(behind=until, updates=_up_to(read.updates, until))
         if read.behind == position:
             return False
         lines = [line for line in lines if not line.closed and line.hook.position == position]
@@ -288,6 +345,8 @@ class Dispatcher:
             one_of.setdefault(name or line.hook.owner or "", []).append(line)
         for update in updates:
             name = update.subscription_id
+            if self.teller.tells(name, Position.of(update.position)):
+                continue
             takers = by_name.get(name, ())
             if by_owner:
                 last = self._last.get(name)
@@ -303,15 +362,27 @@ class Dispatcher:
             return
         if line.until is not None and behind > line.until:
             behind = line.until
-            updates = [one for one in updates if Position.of(one.position) <= behind]
+            updates = _up_to(updates, behind)
         batches, whole = cut(hook, updates, line.room, int(time.time()))
         position = behind if whole else Position.of(batches[-1][0].last)
         left = None if whole else (updates[sum(count for _, count in batches) :], behind)
         if lost:
             hook.why = "files of updates are gone or damaged; updates before the position were not delivered"
+        await self._put(line, batches, position, hook.told)
+        if line.closed:
+            return
+        self._keep_ahead(line, left)
+        if line.until is not None and position >= line.until:
+            self._end_digest(line, self.now_s())
+        self.pump(line)
+
+    async def _put(self, line: ActiveWebhook, batches: list[tuple[Batch, int]], position: Position, told: int) -> None:
+        """Put batches of a webhook into the store, with the position and the telling up to which it has all then."""
+        hook = line.hook
         if batches:
             began_s = self.now_s()
-            numbers = await self._store.change(accept(hook.webhook_id, position, hook.due_s, batches, began_s))
+            accepted = accept(hook.webhook_id, position, hook.due_s, told, batches, began_s)
+            numbers = await self._store.change(accepted)
             if line.closed:
                 return
             for number, (batch, count) in zip(numbers, batches, strict=True):
@@ -323,10 +394,7 @@ class Dispatcher:
             self._count(hook, "accepted", len(batches), sum(count for _, count in batches))
         else:
             self._moved.add(hook.webhook_id)
-        hook.position = position
-        self._keep_ahead(line, left)
-        if line.until is not None and position >= line.until:
-            self._end_digest(line, self.now_s())
+        hook.position, hook.told = position, told
         self.pump(line)
 
     def _keep_ahead(self, line: ActiveWebhook, left: tuple[list[ReleasedUpdate], Position] | None) -> None:
@@ -351,7 +419,8 @@ class Dispatcher:
         self._moved_s = time.monotonic()
         lines = [self.lines[name] for name in self._moved if name in self.lines]
         self._moved.clear()
-        await self._store.change(move((one.hook.webhook_id, one.hook.position, one.hook.due_s) for one in lines))
+        hooks = [line.hook for line in lines]
+        await self._store.change(move((one.webhook_id, one.position, one.due_s, one.told) for one in hooks))
 
     # ------------------------------------------------------------------------------------------------------ sending
 
@@ -504,6 +573,17 @@ def cut(hook: Webhook, updates: list[ReleasedUpdate], room: int, now_s: int) -> 
     if some:
         batches.append(_batch(hook, some, now_s))
     return batches, True
+
+
+def batch_of_told(webhook_id: str, told: Told) -> Batch:
+    """The batch of a telling; `rows` begin with what it is."""
+    rows = b'{"told":' + told.head + b"}\n" + told.rows
+    first = told.rows[len(JSON_BEGINS) : told.rows.find(b'"', len(JSON_BEGINS))].decode() or told.through.text
+    return Batch(f"{webhook_id}_{told.told_id}", int(told.told_s), first, told.through.text, rows)
+
+
+def _up_to(updates: list[ReleasedUpdate], position: Position) -> list[ReleasedUpdate]:
+    return [one for one in updates if Position.of(one.position) <= position]
 
 
 def _size_of(updates: Iterable[ReleasedUpdate]) -> int:

@@ -30,6 +30,8 @@ def figures_of(hooks: WebhookService) -> Iterator[Metric]:
     took = SummaryMetricFamily("skyray_webhook_attempt_seconds", "How long attempts took")
     took.add_metric([], count_value=sum(figures.attempts.values()), sum_value=figures.attempt_s)
     yield took
+    yield counter("tellings", "Tellings of subscriptions with `tell`", dispatcher.told)
+    yield gauge("held_updates", "Updates that wait until they are told", dispatcher.teller.held)
     yield labelled("webhooks", "Webhooks by state", "state", _states(hooks).items(), GaugeMetricFamily)
 
 

@@ -43,6 +43,7 @@ class Webhook:
     secret, old_secret : str                the old one signs until `old_until_s`
     position : Position                     updates up to here are accepted
     due_s : float                           of a digest, when the next one is cut
+    told : int                              tellings up to this number are accepted
     failures : int                          attempts that failed since the last one that did not
     """
 
@@ -63,6 +64,7 @@ class Webhook:
     old_secret: str = ""
     old_until_s: float = 0.0
     failures: int = 0
+    told: int = 0
     deliveries: Tally = field(default_factory=Tally)
     updates: Tally = field(default_factory=Tally)
 

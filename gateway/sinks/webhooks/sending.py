@@ -25,15 +25,21 @@ MOST_ANSWER_BYTES = 64 * 2**10
 #: Connections that wait for the next attempt, and seconds that they do.
 _KEPT, _KEPT_S = 200, 30.0
 #: What the body says that it is.
-TYPE = "skyray.updates"
+TYPE, TOLD_TYPE = "skyray.updates", "skyray.told"
+#: How the line begins that says what a telling is.
+_TOLD = b'{"told":'
 
 
 def body_of(webhook_id: str, batch: Batch) -> bytes:
     """The body of a batch; the same at every attempt."""
     at = datetime.fromtimestamp(batch.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    head = {"webhook_id": webhook_id, "first": batch.first, "last": batch.last}
-    updates = msgspec.Raw(b"[" + batch.rows.rstrip(b"\n").replace(b"\n", b",") + b"]")  # JSON has no raw line break
-    return msgspec.json.encode({"type": TYPE, "timestamp": at, "data": {**head, "updates": updates}})
+    head: dict[str, Any] = {"webhook_id": webhook_id, "first": batch.first, "last": batch.last}
+    kind, rows = TYPE, batch.rows
+    if rows.startswith(_TOLD):
+        line, _, rows = rows.partition(b"\n")
+        kind, head["told"] = TOLD_TYPE, msgspec.Raw(line[len(_TOLD) : -1])
+    updates = msgspec.Raw(b"[" + rows.rstrip(b"\n").replace(b"\n", b",") + b"]")  # JSON has no raw line break
+    return msgspec.json.encode({"type": kind, "timestamp": at, "data": {**head, "updates": updates}})
 
 
 class WebhookClient:

@@ -9,13 +9,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.serve.problems import ApiError
-from gateway.serve.registry import Ended, Registered
+from gateway.serve.registry import Registry
 from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING
+from gateway.sinks.telling import Teller, Told
+from gateway.sinks.told_store import first_told, store_tell, told_after, told_before
 from gateway.sinks.webhooks.dispatch import ActiveWebhook, Dispatcher
 from gateway.sinks.webhooks.guard import Forbidden, Guard, Resolver, resolve
 from gateway.sinks.webhooks.model import OLD_SECRET_S, Webhook, WebhookDelivery
@@ -23,10 +27,13 @@ from gateway.sinks.webhooks.sending import WebhookClient
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
 from gateway.sinks.webhooks.store import FILE, Store, change_webhook, delete_webhook, listed, revive, save_webhook
+from matching.text import terms_of
 
 Result = TypeVar("Result")
 #: Seconds that attempts under way get when the server ends.
 PATIENCE_S = 2.0
+#: Seconds between two looks whether the teller has come as far as a new webhook begins.
+_AGAIN_S = 0.02
 
 
 class WebhookService:
@@ -37,11 +44,14 @@ class WebhookService:
     folder : Path
         Of the stream.
     source : UpdateLog
-    last : mapping of str to Registered or Ended
-        The last subscription of each id.
+    registry : Registry
     settings : WebhookSettings
     resolver : callable
         As `Guard` takes it.
+    logged_before : int
+        Seq of the last message that was logged before this process.
+    wall : callable
+        Seconds since 1970, by which is told.
 
     Attributes
     ----------
@@ -58,13 +68,16 @@ class WebhookService:
         self,
         folder: Path,
         source: UpdateLog,
-        last: Mapping[str, Registered | Ended],
+        registry: Registry,
         settings: WebhookSettings,
         resolver: Resolver = resolve,
+        logged_before: int = -1,
+        wall: Callable[[], float] = time.time,
     ):
         self.source = source
         self.settings = settings
-        self.last = last
+        self.registry = registry
+        self._logged_before, self._wall = logged_before, wall
         self.failure: BaseException | None = None
         self._guard = Guard(settings, resolver)
         self._store = Store(folder / FILE)
@@ -99,7 +112,9 @@ class WebhookService:
 
     def wake(self) -> None:
         """Updates were released; for any thread. Without webhooks nobody waits for them."""
-        if self._loop is not None and not self._loop.is_closed() and self.dispatcher.lines:
+        if self._loop is None or self._loop.is_closed():
+            return
+        if self.dispatcher.lines or not self.dispatcher.teller.idle:
             self._loop.call_soon_threadsafe(self.dispatcher.wake)
 
     async def ask(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -117,9 +132,17 @@ class WebhookService:
 
     async def _serve(self) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._told: asyncio.Future[None] = self._loop.create_future()
         client = WebhookClient(self._guard, self.settings.webhook_timeout_s)
-        self._dispatcher = Dispatcher(self._store, self.source, self.last, client, self.settings)
-        self._dispatcher.load(*self._store.load())
+        hooks, waiting, saved = self._store.load()
+        reached = max((hook.position for hook in hooks), default=BEGINNING)
+        telling = saved.position, reached, saved.clock_s, saved.standings, saved.overrides
+        teller = Teller(self.source, self.registry, terms_of, self._logged_before, *telling, self._wall)
+        self._dispatcher = Dispatcher(
+            self._store, self.source, self.registry.last, client, self.settings, teller, saved.last
+        )
+        self._dispatcher.on_told = self._note_told
+        self._dispatcher.load(hooks, waiting)
         self._begun.set()
         running, stopped = asyncio.create_task(self._dispatcher.run()), asyncio.create_task(self._stopped.wait())
         await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -153,6 +176,11 @@ class WebhookService:
         mine = sum(line.hook.made_by == hook.made_by for line in self.dispatcher.lines.values())
         if most and mine >= most:
             raise ApiError(403, "too_many_webhooks", f"{most:,} webhooks are there, and no more may be", do="end some")
+        teller = self.dispatcher.teller
+        while not teller.idle and teller.position < min(hook.position, self.source.head):
+            self.dispatcher.wake()
+            await asyncio.sleep(_AGAIN_S)
+        hook.told = await self._store.read(told_before(hook.position))
         await self._store.change(save_webhook(hook))
         self.dispatcher.add(ActiveWebhook(hook))
         return hook
@@ -213,6 +241,29 @@ class WebhookService:
         if not line.closed:
             self.dispatcher.revived(line, revived)
         return len(revived)
+
+    # ------------------------------------------------------------------------------------------------ what is told
+
+    async def tell(self, name: str, number: int, tell: Any) -> None:
+        """Have the subscription of a number told in this way from now on, or by its column (None)."""
+        await self._store.change(store_tell(name, number, tell))
+        self.dispatcher.teller.change(name, number, tell)
+        self.dispatcher.wake()
+
+    async def told(self, number: int, most: int) -> tuple[int, list[tuple[int, Told]]]:
+        """Number of the oldest telling that is kept, and the tellings behind a number, with theirs."""
+        return await self._store.read(lambda connection: (first_told(connection), told_after(number, most)(connection)))
+
+    async def told_since(self, number: int, seconds: float) -> None:
+        """Wait until there is a telling behind a number, so long at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.dispatcher.told <= number:
+                    await asyncio.shield(self._told)
+
+    def _note_told(self) -> None:
+        told, self._told = self._told, asyncio.get_running_loop().create_future()
+        told.set_result(None)
 
 
 def new_webhook_id() -> str:

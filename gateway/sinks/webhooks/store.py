@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
+from gateway.sinks.told_store import TELLING_SCHEMA, Saved, load_telling
 from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.together import Together
 from matching.errors import DeliveryError, InputError
 
 #: Name of the file in the folder.
 FILE = "sinks.sqlite"
-_VERSION = 1
+_VERSION = 2
 #: Deliveries of a webhook that are listed after they ended; dead ones keep their rows, and are redelivered from them.
 KEPT_DELIVERED, KEPT_DEAD = 100, 10_000
 #: Bytes of rows that the dead deliveries of a webhook have at most, but for the newest one.
@@ -31,7 +32,8 @@ CREATE TABLE webhooks (
     webhook_id TEXT PRIMARY KEY, url TEXT NOT NULL, subscription_id TEXT, owner TEXT, made_by TEXT,
     created_s INTEGER NOT NULL, secret TEXT NOT NULL, old_secret TEXT NOT NULL, old_until_s REAL NOT NULL,
     batch_updates INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, every_s INTEGER NOT NULL, due_s REAL NOT NULL,
-    state TEXT NOT NULL, why TEXT NOT NULL, boundary INTEGER NOT NULL, place INTEGER NOT NULL
+    state TEXT NOT NULL, why TEXT NOT NULL, boundary INTEGER NOT NULL, place INTEGER NOT NULL,
+    told INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE tallies (
     webhook_id TEXT PRIMARY KEY, accepted INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0,
@@ -48,7 +50,7 @@ CREATE INDEX of_webhook ON deliveries (webhook_id, status, number);
 """
 _OF_WEBHOOK = (
     "webhook_id", "url", "subscription_id", "owner", "made_by", "created_s", "secret", "old_secret", "old_until_s",
-    "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why",
+    "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why", "told",
 )  # fmt: skip
 _OF_DELIVERY = ", ".join(WebhookDelivery._fields)
 Result = TypeVar("Result")
@@ -91,7 +93,10 @@ class Store:
         connection.execute("PRAGMA synchronous = FULL")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            connection.executescript(f"BEGIN; {_SCHEMA} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        elif version == 1:  # of the release before, which told nothing
+            told = "ALTER TABLE webhooks ADD COLUMN told INTEGER NOT NULL DEFAULT 0;"
+            connection.executescript(f"BEGIN; {told} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             connection.close()
             raise InputError("bad_sinks", f"{self._path}: has the format {version}, and {_VERSION} is read")
@@ -102,11 +107,11 @@ class Store:
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 
-    def load(self) -> tuple[list[Webhook], list[WebhookDelivery]]:
-        """All webhooks, and the deliveries that wait, in order. Raises DeliveryError."""
+    def load(self) -> tuple[list[Webhook], list[WebhookDelivery], Saved]:
+        """All webhooks, the deliveries that wait, in order, and what the teller goes on from. Raises DeliveryError."""
         try:
             return self._thread.submit(_load, self._connection).result()
-        except (sqlite3.Error, TypeError) as error:  # TypeError: a row lacks its counts
+        except (sqlite3.Error, TypeError, ValueError) as error:  # TypeError: a row lacks its counts
             raise DeliveryError(f"{self._path}: cannot be read ({error}); restore the file") from error
 
     async def change(self, change: Change[Result]) -> Result:
@@ -145,7 +150,7 @@ class Store:
         return results
 
 
-def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDelivery]]:
+def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDelivery], Saved]:
     hooks = []
     names = ", ".join(_OF_WEBHOOK)
     for *fields, boundary, place in connection.execute(f"SELECT {names}, boundary, place FROM webhooks ORDER BY rowid"):
@@ -154,7 +159,7 @@ def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDe
         hook.deliveries, hook.updates = Tally(*counts[1:4]), Tally(*counts[4:7])
         hooks.append(hook)
     waiting = connection.execute(f"SELECT {_OF_DELIVERY} FROM deliveries WHERE status = 'waiting' ORDER BY number")
-    return hooks, [WebhookDelivery(*row) for row in waiting]
+    return hooks, [WebhookDelivery(*row) for row in waiting], load_telling(connection)
 
 
 def save_webhook(hook: Webhook) -> Change[None]:
@@ -191,20 +196,22 @@ def delete_webhook(webhook_id: str) -> Change[None]:
     return change
 
 
-def move(positions: Iterable[tuple[str, Position, float]]) -> Change[None]:
-    """Write the positions of webhooks, and when their next digests are due."""
-    rows = [(position.boundary, position.index, due_s, name) for name, position, due_s in positions]
+def move(positions: Iterable[tuple[str, Position, float, int]]) -> Change[None]:
+    """Write the positions of webhooks, when their next digests are due, and how far they have what is told."""
+    rows = [(position.boundary, position.index, due_s, told, name) for name, position, due_s, told in positions]
 
     def change(connection: sqlite3.Connection) -> None:
-        connection.executemany("UPDATE webhooks SET boundary = ?, place = ?, due_s = ? WHERE webhook_id = ?", rows)
+        columns = "boundary = ?, place = ?, due_s = ?, told = ?"
+        connection.executemany(f"UPDATE webhooks SET {columns} WHERE webhook_id = ?", rows)
 
     return change
 
 
 def accept(
-    webhook_id: str, position: Position, due_s: float, batches: list[tuple[Batch, int]], began_s: float = 0.0
+    webhook_id: str, position: Position, due_s: float, told: int, batches: list[tuple[Batch, int]], began_s: float = 0.0
 ) -> Change[list[int]]:
-    """Add batches of a webhook, with their numbers of updates, and write its position; returns their numbers.
+    """Add batches of a webhook, with their numbers of updates, and write how far it has all (`move`); returns their
+    numbers.
 
     Their age counts from `began_s`.
     """
@@ -221,7 +228,7 @@ def accept(
             assert cursor.lastrowid is not None
             numbers.append(cursor.lastrowid)
         _count(connection, webhook_id, "accepted", len(batches), sum(updates for _, updates in batches))
-        move([(webhook_id, position, due_s)])(connection)
+        move([(webhook_id, position, due_s, told)])(connection)
         return numbers
 
     return change

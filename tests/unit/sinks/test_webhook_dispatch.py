@@ -289,7 +289,7 @@ def test_dead_deliveries_have_a_limit_of_number_and_of_bytes(stream, monkeypatch
         def dead(size_bytes):
             """A delivery of this many bytes that dies; what is dead then, the newest first."""
             batch = Batch(f"{hook.webhook_id}_{hook.deliveries.accepted}", 0, "0-0", "0-0", b"x" * size_bytes)
-            accepted = store.accept(hook.webhook_id, hook.position, 0.0, [(batch, 1)])
+            accepted = store.accept(hook.webhook_id, hook.position, 0.0, 0, [(batch, 1)])
 
             async def die():
                 (number,) = await hooks._store.change(accepted)

@@ -7,6 +7,7 @@ from unittest import mock
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
+from gateway.sinks.webhooks import store as store_module
 from gateway.sinks.webhooks.model import Webhook, WebhookDelivery
 from gateway.sinks.webhooks.store import Store, accept, change_webhook, record, revive, save_webhook
 from tests.support.simulated_disk import Halted
@@ -66,13 +67,13 @@ def ended(status):
 CHANGES = [
     save_webhook(hook("w1")),
     save_webhook(hook("w2")),
-    accept("w1", Position(10, 2), 0.0, [(batch(1), 2), (batch(2), 2)]),
+    accept("w1", Position(10, 2), 0.0, 0, [(batch(1), 2), (batch(2), 2)]),
     ended("delivered"),
-    accept("w2", Position(20, 2), 3.0, [(batch(3), 2)]),
+    accept("w2", Position(20, 2), 3.0, 0, [(batch(3), 2)]),
     ended("dead"),
     change_webhook("w2", {"state": "paused", "why": "asked"}),
     revive("w1", None, 4.0),
-    accept("w1", Position(30, 0), 0.0, [(batch(4), 1)]),
+    accept("w1", Position(30, 0), 0.0, 0, [(batch(4), 1)]),
     ended("delivered"),
 ]
 
@@ -123,3 +124,28 @@ def test_webhook_store_of_a_process_that_dies_before_any_statement_twice_has_eac
             assert store.load() == wanted[-1]
             store.close()
     assert deaths > 40
+
+
+def test_file_of_the_release_before_is_changed_once_and_keeps_what_it_has(tmp_path):
+    """Format 1 had no tellings, and webhooks no number of one."""
+    path = tmp_path / "sinks.sqlite"
+    connection = sqlite3.connect(path)
+    for statement in store_module._SCHEMA.replace(",\n    told INTEGER NOT NULL DEFAULT 0", "").split(";")[:-1]:
+        connection.execute(statement)
+    columns = [name for name in store_module._OF_WEBHOOK if name != "told"]
+    values = [getattr(hook("w1"), name) for name in columns]
+    marks = ", ".join("?" * (len(columns) + 2))
+    connection.execute(
+        f"INSERT INTO webhooks ({', '.join(columns)}, boundary, place) VALUES ({marks})", [*values, 7, 2]
+    )
+    connection.execute("INSERT INTO tallies (webhook_id) VALUES ('w1')")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    for _ in range(2):
+        store = Store(path)
+        (found,), waiting, saved = store.load()
+        store.close()
+        assert (found.webhook_id, found.position, found.told, waiting) == ("w1", Position(7, 2), 0, [])
+        assert (saved.position, saved.standings, saved.last) == (None, {}, 0)
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone()[0] == 2
