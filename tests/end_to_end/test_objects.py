@@ -159,3 +159,25 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
         ("enter", "car", "car", 5),
     ]
     assert verify_run(out, None).exact
+
+
+def test_run_of_objects_stopped_and_resumed_with_other_bolts_gives_the_same_updates(tmp_path):
+    """Twice, so that the table of living objects is saved, loaded, changed and saved again."""
+    write_etl(tmp_path / "etl", versions(400, 6))
+    requested(tmp_path / "asked.jsonl")
+    whole = run(settings(tmp_path, "whole", batch="7"))
+    seen = 0
+
+    def note(snapshot) -> None:
+        nonlocal seen
+        seen = snapshot.published
+
+    bolts = [{}, {"query_bolts": 3, "delivery_bolts": 2}, {"query_bolts": 2, "distribution_bolts": 2}]
+    for part, more in enumerate(bolts):
+        rate = None if part == 2 else 150.0
+        config = settings(tmp_path, "parts", batch="7", checkpoint_every=0.3, rate=rate, **more)
+        until = (part + 1) * 15
+        report = run(config, note, (lambda at: lambda: seen >= at)(until) if part < 2 else None, resume=part > 0)
+        assert report["state"] == ("interrupted" if part < 2 else "finished")
+    assert report["digest"] == whole["digest"]
+    assert verify_run(tmp_path / "parts", None).exact
