@@ -145,10 +145,11 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
             assert post(served, flat | {"id": "v3", "lon": 9.0}, flat | {"id": "v4"}) == ["accepted"] * 2
             kill(served)
         with Served(out, "--objects", port=port) as served:
-            end = {"id": "v5", "object_id": "o", "deleted": True}
-            assert post(served, end, {"id": "car", **flat, "object_id": None}) == ["accepted"] * 2
+            assert served.call("DELETE", "/v1/objects/o").json["status"] == "accepted"
+            assert post(served, {"id": "v5", "object_id": "o", "deleted": True}) == ["accepted"]  # it has ended
+            assert post(served, {"id": "car", **flat, "object_id": None}) == ["accepted"]
             assert post(served, {"id": "car", **flat, "object_id": "car", "lon": 1.2}) == ["accepted"]
-            follower.await_through(6)
+            follower.await_through(7)
             served.end()
     told = [(row["change"], row["object_id"], row["message_id"], row["as_of"]) for _, row in follower.book]
     assert told == [
@@ -156,7 +157,7 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
         ("leave", "o", "v2", 2),
         ("enter", "o", "v4", 3),
         ("leave", "o", "v4", 4),
-        ("enter", "car", "car", 5),
+        ("enter", "car", "car", 6),
     ]
     assert verify_run(out, None).exact
 
