@@ -71,11 +71,18 @@ class Names(NamedTuple):
 
     @classmethod
     def join(cls, parts: Sequence["Names"]) -> "Names":
-        """Names behind each other. O(their bytes)."""
+        """Names behind each other. O(their bytes); of one part itself."""
+        if len(parts) == 1:
+            return parts[0]
         shifts = np.cumsum([0] + [int(part.offsets[-1] - part.offsets[0]) for part in parts])
         ends = [part.offsets[1:] - part.offsets[0] + shift for part, shift in zip(parts, shifts, strict=False)]
         data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
         return cls(np.concatenate([np.zeros(1, np.int64), *ends]), np.concatenate([np.zeros(0, np.uint8), *data]))
+
+    def cut(self, first: int, last: int) -> "Names":
+        """Names `first` to `last` (exclusive); the bytes are a view. O(last - first)."""
+        offsets = self.offsets[first : last + 1]
+        return Names(offsets - offsets[0], self.data[offsets[0] : offsets[-1]])
 
     def take(self, rows: Int64) -> "Names":
         """Some of the names. O(their bytes)."""

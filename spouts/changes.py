@@ -13,7 +13,6 @@ import numpy as np
 from bolts.payloads import unchanged
 from matching.kind_table import Kinds
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable
-from spouts.cutting import cut_names
 
 #: End of a subscription that never ends.
 NEVER = 2**62
@@ -155,7 +154,7 @@ class SubscriptionChanges:
         return ChangeList(
             batch,
             self.table if added == slice(0, len(self.table)) else self.table.take(np.arange(added.start, added.stop)),
-            cut_names(self.names, added.start, added.stop),
+            self.names.cut(added.start, added.stop),
             _cut(self.removed, removed),
             self.follows[added],
         )
@@ -182,7 +181,7 @@ class SubscriptionChanges:
         rows = slice(added - self._first_added, len(self.table))
         table = self.table.take(np.arange(rows.start, rows.stop))
         ends = _cut(self.removed, slice(removed - self._first_removed, None))
-        names = cut_names(self.names, rows.start, rows.stop)
+        names = self.names.cut(rows.start, rows.stop)
         return SubscriptionChanges(
             table, names, self.end[:0], self.follows[rows], ends, self.counted, self.kinds, (added, removed)
         )

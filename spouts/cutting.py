@@ -70,24 +70,6 @@ class MessageSource(Protocol):
     def close(self) -> None: ...
 
 
-def cut_names(names: Names, first: int, last: int) -> Names:
-    """Names `first` to `last` (exclusive); the bytes are a view. O(last - first)."""
-    offsets = names.offsets[first : last + 1]
-    return Names(offsets - offsets[0], names.data[offsets[0] : offsets[-1]])
-
-
-def join_names(parts: list[Names]) -> Names:
-    """All names of all parts, in order. O(total bytes)."""
-    if len(parts) == 1:
-        return parts[0]
-    starts = np.cumsum([0] + [part.offsets[-1] for part in parts[:-1]])
-    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
-    return Names(
-        np.concatenate([np.zeros(1, np.int64), *offsets]),
-        np.concatenate([part.data[: part.offsets[-1]] for part in parts]),
-    )
-
-
 def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
     """Messages at rows `first` to `last` (exclusive); all but the offsets are views. O(last - first)."""
     rows = slice(first, last)
@@ -127,12 +109,12 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
     """Rows `first` to `last` (exclusive); all but offsets and objects are views. O(last - first)."""
     return Rows(
         cut_messages(rows.messages, first, last),
-        cut_names(rows.names, first, last),
+        rows.names.cut(first, last),
         None if rows.event_time_us is None else rows.event_time_us[first:last],
         None if rows.outside is None else rows.outside[first:last],
         objects=None if rows.objects is None else Objects(*(column[first:last] for column in rows.objects)),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
-        object_names=None if rows.object_names is None else cut_names(rows.object_names, first, last),
+        object_names=None if rows.object_names is None else rows.object_names.cut(first, last),
     )
 
 
@@ -222,8 +204,8 @@ class Cutter:
             if last == len(self._waiting[0].messages):
                 self._waiting.popleft()
                 self._position = 0
-        batch = self._number(join_messages(messages), join_names(names))
-        return batch._replace(objects=join_names(objects)) if objects else batch
+        batch = self._number(join_messages(messages), Names.join(names))
+        return batch._replace(objects=Names.join(objects)) if objects else batch
 
     def state(self) -> dict[str, np.ndarray]:
         """Where the next batch starts; rows fed and not yet cut must be fed again after `restore`."""

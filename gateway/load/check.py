@@ -40,7 +40,7 @@ from matching.model import (
 )
 from matching.naive_rows import DecayModel, updates_of
 from matching.window import Boundary, Window, stream_time
-from spouts.cutting import Cutter, join_names, read_all
+from spouts.cutting import Cutter, read_all
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 
 #: Fewer expected updates of a server than this say too little.
@@ -131,7 +131,7 @@ def check(
         for number, (first, end) in enumerate(zip(firsts, ends, strict=False))
     ]
     subscription_ids = pa.array(subscribers.names(table).strings())
-    message_ids = pa.array(join_names([batch.names for batch in batches]).strings())
+    message_ids = pa.array(Names.join([batch.names for batch in batches]).strings())
     delivered, misnamed = read_delivered(folder, subscription_ids, message_ids, ends[0], ends[-1])
     # the model divides by the number of tokens: 1 keeps the shares
     shares = dict(enumerate(fading.collection_share.tolist()))
