@@ -10,8 +10,11 @@ import pytest
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError
 from tests.support.etl_folder import random_rows, write_etl
+from topology.core.executors.local import pause_local, run_local
 from topology.running import run
 from topology.settings import RunConfig
+from topology.summary import delivered
+from topology.wiring import build_plan
 
 KINDS = ("topk", "decay", "knn", "skyline")
 
@@ -64,6 +67,26 @@ def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     assert changes["enter"] > 200 and changes["leave"] > 200 and not changes["match"]
     verdict = verify_run(tmp_path / "out", None)
     assert verdict.exact, verdict.render()
+
+
+@pytest.mark.parametrize("router", ["hashing", "location"])
+def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_ends_the_same(tmp_path, router):
+    write_etl(tmp_path / "etl", versions(400, 4, 30))
+    asked(tmp_path / "asked.jsonl")
+    ended = []
+    for name, lives in (("once", [(3, None)]), ("thrice", [(2, 5), (4, 13), (3, None)])):
+        saved = None
+        for number, (bolts, until) in enumerate(lives):
+            tasks = {"query_bolts": bolts, "tuple_bolts": bolts, "distribution_bolts": 2, "router": router}
+            plan = build_plan(settings(tmp_path, f"{name}{number}", **tasks))
+            if until is None:
+                report = run_local(plan, seed=number, resume=saved)
+                figures = delivered([task.figures for task in report.components["delivery"].tasks])
+                results = (tmp_path / f"{name}{number}" / "results.parquet").read_bytes()
+                ended.append((figures["digest"], figures["updates"], results))
+            else:
+                saved = pause_local(plan, until, seed=number, resume=saved)
+    assert ended[0] == ended[1]
 
 
 @pytest.mark.parametrize("router", ["keyword", "prefix"])
