@@ -197,7 +197,8 @@ class MessageIndex:
         if not self._writes:
             return segment
         name, place = f"{segment.first:015d}", self._place
-        header = {"format": FORMAT, "first": segment.first, "place": list(place), "reserved": self._reserved}
+        numbers = {"first": segment.first, "latest_us": segment.latest_us}
+        header = {"format": FORMAT, **numbers, "place": list(place), "reserved": self._reserved}
         with suppress(OSError):  # it is made again
             with self._disk.create(f".{name}") as file:
                 file.writelines(encode_parts(header, segment.arrays()))
@@ -212,7 +213,7 @@ class MessageIndex:
         if (header.get("format"), header.get("reserved")) != (FORMAT, self._reserved):
             raise CheckpointError(f"{name}: is a segment of another format")
         try:
-            return Segment(header["first"], **arrays), _Place(*header["place"])
+            return Segment(header["first"], header["latest_us"], **arrays), _Place(*header["place"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{name}: is no segment ({error})") from error
 

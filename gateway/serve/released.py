@@ -54,6 +54,7 @@ class ReleasedUpdate(msgspec.Struct, gc=False, weakref=False):
     lon: float
     lat: float
     data: bytes
+    backfill: bool = False
 
     @property
     def position(self) -> str:
@@ -263,8 +264,8 @@ class UpdateRows:
         changes = [_NAMES[rank] for rank in released.order[rows].tolist()]
         message_ids, text, lon, lat = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
-        data = self.events((JSON_BEGINS,), b"").each()
-        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data))
+        data, marks = self.events((JSON_BEGINS,), b"").each(), released.marks(rows).tolist()
+        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks))
 
     def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
         if self._pieces is None:
