@@ -20,6 +20,7 @@ from matching.model import Int64, MessageBatch, Names, take_ragged, widened
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Window
+from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.messages import MessageBlock
 from spouts.parsed import block_of, keys_in, weighed
@@ -193,10 +194,16 @@ class MessageIndex:
     # -- files
 
     def _kept(self, segment: Segment) -> Segment:
-        """A whole segment, written beside the log and mapped; as it is where it cannot be written."""
-        if not self._writes:
-            return segment
+        """A whole segment as it is mapped from its file, which is written first if this index writes.
+
+        All indexes of a log cut it at the same records, so the file may be there. In memory where there is none.
+        """
         name, place = f"{segment.first:015d}", self._place
+        if not self._writes:
+            with suppress(CheckpointError, OSError):
+                stored, after = self._read(name)
+                return stored if after == place else segment
+            return segment
         numbers = {"first": segment.first, "latest_us": segment.latest_us}
         header = {"format": FORMAT, **numbers, "place": list(place), "reserved": self._reserved}
         with suppress(OSError):  # it is made again
@@ -246,8 +253,8 @@ _OPEN: dict[Path, MessageIndex] = {}
 
 
 def index_of(log: str | os.PathLike[str], space: Space, reserved: int) -> MessageIndex:
-    """The index of a log that this process keeps, or another one that only reads the files."""
-    return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved)
+    """The index of a log that this process keeps, or another one, which writes only where this process logs."""
+    return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved, handover_of(log) is not None)
 
 
 class Followed:
