@@ -44,6 +44,8 @@ from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
     CHANGES,
+    MATCH,
+    Backfill,
     ChangeList,
     Int8,
     Int64,
@@ -157,6 +159,7 @@ class DeliveryBolt(Bolt):
         self.living = LivingMessages()
         self.retained = RetainedMessages(self.cumulative)
         self.replacements = ReplacementOrder()
+        self.backfilled = np.zeros(0, np.int64)  # seqs before the window whose ids were sent with a backfill
         self.digest = Digest()
         self.counts = np.zeros(len(CHANGES), np.int64)
         self.processed = -1  # last batch taken from all query tasks
@@ -437,12 +440,28 @@ class DeliveryBolt(Bolt):
         self.open.append(_Published(boundary, published_s))
         self.processed = number
         together = concatenate([closed.updates for closed in updates])
+        if changes[0].backfill is not None:
+            together = self._with_backfill(changes[0].backfill, together)
         if self.objects is not None:
             together = take_rows(together, np.argsort(together.as_of, kind="stable"))
         self._write(self.replacements.admit(together))
         for task, closed in enumerate(updates):
             self._set_watermark(task, closed.watermark)
         self._settle()
+
+    def _with_backfill(self, backfill: Backfill, updates: UpdateBatch) -> UpdateBatch:
+        """The updates of a batch with those of backfills: of each subscription before the live ones, and behind those
+        of the subscription that it replaced."""
+        own = np.ones(len(backfill), np.bool_)
+        if not isinstance(self.subscriptions, IdColumn):
+            own = self.subscriptions.has(backfill.number)
+        at, number, seq = backfill.at[own], backfill.number[own], backfill.seq[own]
+        self.messages.keep(seq, backfill.names.take(np.flatnonzero(own)))
+        self.backfilled = np.union1d(self.backfilled, seq)
+        count = seq.shape[0]
+        earlier = UpdateBatch(at, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
+        whole = concatenate([earlier, updates])
+        return take_rows(whole, np.argsort(whole.as_of, kind="stable"))
 
     def _own_kinds(self, numbers: Int64, kinds: Int8) -> Int8:
         """Kinds of subscriptions; -1 of those that other tasks own."""
@@ -541,7 +560,9 @@ class DeliveryBolt(Bolt):
         if dead - self.messages.first > max(1024, self.messages.end - dead):
             assert self.sink is not None
             self.sink.resolve(self.subscriptions, self.messages)
-            needed = self.retained.messages()
+            if not len(self.replacements):  # those that it delays may be of a backfill
+                self.backfilled = self.backfilled[:0]
+            needed = np.union1d(self.retained.messages(), self.backfilled)
             if self.objects is not None:
                 needed = np.union1d(needed, self.living.seqs())
                 self.objects.drop_before(dead, needed)

@@ -224,6 +224,20 @@ class IdColumn:
             self._offsets = self._offsets[dropped : used + 1] - start
         self.first = number
 
+    def keep(self, numbers: Int64, names: Names) -> None:
+        """Take names before the front again, until the next `drop_before`; those that are here stay as they are.
+
+        O(names)."""
+        fresh, first = np.unique(numbers, return_index=True)
+        fresh, first = fresh[fresh < self.first], first[fresh < self.first]
+        new = ~np.isin(fresh, self._kept_numbers)
+        whole = np.concatenate([self._kept_numbers, fresh[new]])
+        some, order = names.take(first[new]), np.argsort(whole)
+        self._kept_hashes = np.concatenate([self._kept_hashes, hash_names(some)])[order]
+        if self.keep_names and new.any():
+            self._kept_names = pa.concat_arrays([self._kept_names, _arrow(some)]).take(pa.array(order))
+        self._kept_numbers = whole[order]
+
     def snapshot(self) -> "IdColumn":
         """A read-only view of the column's present state; later calls do not change it. O(1).
 
@@ -297,6 +311,11 @@ class IdColumn:
             f"delivery: {self.what} {int(numbers[0])} is named, but its id is not known (known: {self.first} to "
             f"{self.end - 1}); it was never sent, or dropped because no update should name it any more"
         )
+
+
+def _arrow(names: Names) -> pa.Array:
+    buffers = map(pa.py_buffer, (names.offsets, names.data))
+    return pa.LargeStringArray.from_buffers(len(names.offsets) - 1, *buffers)
 
 
 def flat_names(names: pa.Array) -> Names:

@@ -253,6 +253,8 @@ class Engine:
                 "wrong_type", f"subscribe takes columns, as a mapping or by name, not {_short(subscription)}"
             )
         row = _plain_row({**(subscription or {}), **columns})
+        if row.get("backfill") not in (None, False):
+            raise InputError("backfill_needs_log", explain("backfill_needs_log", self.kinds))
         parsed = self._admission.subscribe(row)
         name = parsed.subscription_id
         if name in self._subscribed:

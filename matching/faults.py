@@ -18,6 +18,9 @@ _IDS = ("id", "object_id")
 _OF_REASON = {
     "bad_alpha": ("alpha",),
     "bad_circle": ("circle",),
+    "backfill_needs_log": ("backfill",),
+    "backfill_of_results": ("backfill",),
+    "bad_backfill": ("backfill",),
     "bad_everything": ("everything",),
     "bad_k": ("k",),
     "bad_match": ("match",),

@@ -1,6 +1,7 @@
 """Checks of the fields that make the filter of a subscription: `match`, shapes, `where`, `not_keywords`."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,12 @@ EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
 EVERYTHING = {False: False, True: True, "": False, "false": False, "true": True}
 #: How many keywords a message must have, if it is no number.
 ALL_KEYWORDS = 0
+#: Backfill of all earlier messages.
+ALL_EARLIER = 0
+_UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_TIME = re.compile(r"(\d{1,6})([smhd])")
+#: Texts of `backfill` that are no time, as tables have them.
+_BACKFILLS = {"": None, "false": None, "true": ALL_EARLIER}
 
 
 def need_of(match: Any, kind: Kind) -> int | str:
@@ -27,6 +34,26 @@ def need_of(match: Any, kind: Kind) -> int | str:
         return ALL_KEYWORDS if match == "all" else 1
     number = whole_number(match)
     return "bad_match" if number is None or number < 1 else number
+
+
+def backfill_of(value: Any, kind: Kind) -> int | None | Refusal:
+    """How far back a subscription begins, or why it is refused; `value` as it came.
+
+    None where it does not ask; `ALL_EARLIER`; above it a number of messages, below it microseconds, negative.
+    """
+    if isinstance(value, str) and value.strip() in _BACKFILLS:
+        found = _BACKFILLS[value.strip()]
+    elif isinstance(value, bool) or value is None:
+        found = ALL_EARLIER if value else None
+    elif isinstance(value, str) and (time := _TIME.fullmatch(value.strip())) and int(time[1]):
+        found = -int(time[1]) * _UNITS_US[time[2]]
+    else:
+        found = whole_number(value)
+        if found is None or not 0 < found < 2**62:
+            return Refusal("bad_backfill")
+    if found is not None and kind.standing:
+        return Refusal("backfill_of_results", f"a {kind.name} keeps a result, which begins as its kind says")
+    return found
 
 
 class Shape(NamedTuple):

@@ -282,6 +282,23 @@ class Removals(NamedTuple):
         return Removals(self.number[rows], self.kind[rows], self.at[rows])
 
 
+class Backfill(NamedTuple):
+    """Matches of messages that came before a subscription took effect (`matching.backfill`), n of them.
+
+    number, at : int64[n]    the subscription, and the message before which it takes effect
+    seq : int64[n]           the message; ascending for each subscription
+    names : Names            its id
+    """
+
+    number: Int64
+    at: Int64
+    seq: Int64
+    names: Names
+
+    def __len__(self) -> int:
+        return self.number.shape[0]
+
+
 class ChangeList(NamedTuple):
     """All subscription changes that take effect inside one batch, in order of `at` then arrival.
 
@@ -291,6 +308,7 @@ class ChangeList(NamedTuple):
                                     one is removed in this change list or in an earlier one. None if all are -1
     owner: int64[n], optional       for each row of `added` the query task it is placed on (`distribution.placed`); None
                                     where routers compute it
+    backfill : Backfill, optional   of subscriptions of `added`
     """
 
     batch: int
@@ -299,6 +317,7 @@ class ChangeList(NamedTuple):
     removed: Removals
     follows: Int64 | None = None
     owner: Int64 | None = None
+    backfill: Backfill | None = None
 
 
 class UpdateBatch(NamedTuple):

@@ -28,6 +28,9 @@ MAX_RADIUS_M = 20_015_115
 #: Reason code -> what it means. Codes are stable. Words in braces are filled in by `explain`.
 REASONS = {
     "bad_alpha": "alpha must be a number from 0 to 1 ({alpha_needed} one)",
+    "backfill_of_results": "backfill is of boolean, whose subscriptions begin empty",
+    "bad_backfill": "backfill must be true, a time such as 7d, 12h or 30m, or a whole number of messages",
+    "backfill_needs_log": "backfill takes earlier messages from the log of a live stream, and here is none",
     "bad_circle": "circle must have lon, lat and radius_m, and nothing else",
     "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",

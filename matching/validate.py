@@ -44,6 +44,7 @@ from matching.filter_fields import (
     EVERYTHING,
     EVERYWHERE,
     asks_no_word,
+    backfill_of,
     filter_of,
     is_broad,
     need_of,
@@ -69,7 +70,7 @@ from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "query", "radius_m", "where", "everything", "tell", "k", "alpha", "at", "until")
+     "query", "radius_m", "where", "everything", "tell", "k", "alpha", "at", "until", "backfill")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where", "tell")
@@ -148,6 +149,7 @@ class ParsedSubscription(NamedTuple):
     (`matching.reserved`).
     `vector` is the point as a unit vector, if distances are on the sphere; `radius_m` where proximity is 0, NaN where
     the subscription does not say. `broad`: every visible message matches, but those with an excluded word.
+    `backfill` is as of `matching.filter_fields.backfill_of`.
     """
 
     subscription_id: str
@@ -172,6 +174,7 @@ class ParsedSubscription(NamedTuple):
     vector: tuple[float, ...] = ()
     radius_m: float = math.nan
     broad: bool = False
+    backfill: int | None = None
 
     @property
     def can_match(self) -> bool:
@@ -446,6 +449,9 @@ def _parsed(
         or (obj.get("until") is not None and (until is None or not at < until < 2**62))
     ):
         return "bad_span"
+    backfill = backfill_of(obj.get("backfill"), kind)
+    if isinstance(backfill, Refusal):
+        return backfill
     needs = need_of(obj.get("match"), kind)
     if isinstance(needs, str):
         return needs
@@ -487,7 +493,7 @@ def _parsed(
     radius_m = shape.radius_m if shape is not None and "alpha" in kind.fields else math.nan
     return ParsedSubscription(
         subscription_id, kind.code, *place[:3], match, k, alpha, *found, at, until, program, needs, others, unknown,
-        place[3], radius_m, broad,
+        place[3], radius_m, broad, backfill,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class ChangeBlock(NamedTuple):
     stopped : int64[m]          stop terms among the words of each
     refiltered : dict of int to bytes    rows that wait and have ids of words in their filter, and their lines
     size_bytes : int            about
+    backfilled : dict of int to bytes    rows that ask for a backfill, and their lines
     """
 
     names: list[str]
@@ -44,6 +45,7 @@ class ChangeBlock(NamedTuple):
     stopped: Int64
     refiltered: dict[int, bytes]
     size_bytes: int
+    backfilled: dict[int, bytes]
 
     @classmethod
     def of(cls, changes: Sequence[ParsedSubscription | str], lines: Sequence[bytes], admits: bool) -> "ChangeBlock":
@@ -73,7 +75,9 @@ class ChangeBlock(NamedTuple):
         stopped = np.array([one.stopped for one in parsed], np.int64)
         objects = len(names) + int(offsets[-1])
         size_bytes = sum(column.nbytes for column in table) + sum(map(len, lines)) + _OBJECT_BYTES * objects
-        return cls(names, rows, table, list(chain.from_iterable(words)), offsets, stopped, refiltered, size_bytes)
+        backfilled = {row: line for row, (line, one) in enumerate(begun) if one.backfill is not None}
+        flat = list(chain.from_iterable(words))
+        return cls(names, rows, table, flat, offsets, stopped, refiltered, size_bytes, backfilled)
 
     def known_now(self, vocabulary: Vocabulary, check: Check) -> SubscriptionTable:
         """The table by the terms that are admitted now.

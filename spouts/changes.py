@@ -13,6 +13,7 @@ import numpy as np
 from bolts.payloads import unchanged
 from matching.kind_table import Kinds
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable
+from matching.validate import ParsedSubscription
 
 #: End of a subscription that never ends.
 NEVER = 2**62
@@ -65,6 +66,8 @@ class SubscriptionChanges:
     removed : Removals
         The same ends, in order of `at`.
     counted : Counted
+    backfill : dict of int to ParsedSubscription
+        Those that ask for a backfill, by number; of a run they get none.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class SubscriptionChanges:
         self.follows = follows
         self.removed = removed
         self.counted = counted
+        self.backfill: dict[int, ParsedSubscription] = {}
         self._first_added, self._first_removed = self._added_sent, self._removed_sent = first
 
     @classmethod

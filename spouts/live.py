@@ -18,22 +18,25 @@ from typing import Any
 import numpy as np
 
 from bolts.payloads import StreamBatch, unchanged
+from matching.backfill import MOST, MOST_TOGETHER, backfilled
 from matching.errors import CheckpointError, TopologyError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import ChangeList, Int64, Names, SubscriptionTable, concatenate
+from matching.message_segments import Conditions
+from matching.model import Backfill, ChangeList, Int64, Names, SubscriptionTable, concatenate
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
-from matching.validate import decode_object
+from matching.validate import ParsedSubscription, decode_object
 from matching.window import Window
 from matching.words.message_words import MessageWords
-from spouts.change_block import ChangeBlock
+from spouts.change_block import ChangeBlock, row_of
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSource, MessageSpout, Rows
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
+from spouts.message_index import MessageIndex, ids_at, index_of, joined_names
 from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
@@ -294,6 +297,7 @@ class LoggedSubscriptions(Spout):
         handover = handover_of(self.log)
         self._handed = None if handover is None else handover.changes
         self._rows = SubscriptionRows(MessageWords(self._words.vocabulary), self.space, self.kinds)
+        self._index: MessageIndex | None = None
         self._reader = LogReader(self.log)
         self._at_end = False
 
@@ -417,12 +421,16 @@ class LoggedSubscriptions(Spout):
         kinds: list[Int64] = []
         ats: list[Int64] = []
         tables: list[SubscriptionTable] = []
+        asking: list[tuple[int, bytes]] = []  # place among those that begin, and the line
         while self._waiting and self._waiting[0].at[self._waiting[0].taken] <= self._through:
             one = self._waiting[0]
             some = slice(one.taken, int(np.searchsorted(one.at, self._through, "right")))
             rows, at = one.block.rows[some], one.at[some]
             begins = rows >= 0
-            table = one.block.known_now(self._words.vocabulary, self._rows.check)
+            table, so_far = one.block.known_now(self._words.vocabulary, self._rows.check), sum(map(len, tables))
+            if lines := one.block.backfilled:
+                places = enumerate(rows[begins].tolist(), so_far)
+                asking += [(place, lines[row]) for place, row in places if row in lines]
             if not np.array_equal(rows[begins], np.arange(len(table))):
                 table = table.take(rows[begins])
             tables.append(table.having(at=at[begins]))
@@ -448,4 +456,36 @@ class LoggedSubscriptions(Spout):
         table = table.having(number=numbered.number[lives])
         if len(table):
             table = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
-        return ChangeList(batch, table, Names.of(names), numbered.removed, numbered.follows[lives])
+        found = self._backfill(asking, numbered.number, np.concatenate(ats)[kind >= 0]) if asking else None
+        return ChangeList(batch, table, Names.of(names), numbered.removed, numbered.follows[lives], backfill=found)
+
+    def _backfill(self, asking: Sequence[tuple[int, bytes]], numbers: Int64, ats: Int64) -> Backfill | None:
+        """The earlier matches of some that begin; of many at once each has fewer. None if there are none.
+
+        `asking` has a place in `numbers` and `ats` of each, and its line.
+        """
+        aside = self.quarantine
+        asking = [one for one in asking if numbers[one[0]] >= 0 and not _within(numbers[one[0]], aside.subscriptions)]
+        most = min(MOST, MOST_TOGETHER // max(1, len(asking)))
+        parts = [self._backfill_of(line, int(numbers[place]), int(ats[place]), most) for place, line in asking]
+        parts = [one for one in parts if len(one)]
+        if not parts:
+            return None
+        number, at, seq = (np.concatenate([getattr(one, name) for one in parts]) for name in ("number", "at", "seq"))
+        return Backfill(number, at, seq, joined_names([one.names for one in parts]))
+
+    def _backfill_of(self, line: bytes, number: int, at: int, most: int) -> Backfill:
+        parsed = self._rows.check([row_of(line)])[0]
+        assert isinstance(parsed, ParsedSubscription) and parsed.backfill is not None, "it was accepted"
+        vocabulary = self._words.vocabulary
+        if self._index is None:
+            self._index = index_of(self.log, self.space, vocabulary.reserved)
+        segments = self._index.segments(at - 1)
+        conditions = Conditions(parsed, self.kinds[parsed.kind], vocabulary)
+        seqs, _ = backfilled(conditions, parsed.backfill, at, segments, most, self.quarantine.messages)
+        count = seqs.shape[0]
+        return Backfill(np.full(count, number), np.full(count, at), seqs, ids_at(segments, seqs))
+
+
+def _within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= number <= last for first, last in ranges)

@@ -16,10 +16,11 @@ import numpy as np
 
 from matching.errors import CheckpointError, DeliveryError
 from matching.message_segments import Segment
-from matching.model import Int64, MessageBatch, Names, widened
+from matching.model import Int64, MessageBatch, Names, take_ragged, widened
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.window import NO_FLOOR, Window
+from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.messages import MessageBlock
 from spouts.parsed import block_of, keys_in, weighed
@@ -83,8 +84,8 @@ class MessageIndex:
     """
 
     def __init__(self, log: str | os.PathLike[str], space: Space, reserved: int, writes: bool = False):
-        self._log, self._space, self._reserved = Path(log), space, reserved
-        self._disk, self._writes = LocalDisk(self._log.parent / FOLDER), writes
+        self.log, self._space, self._reserved = Path(log), space, reserved
+        self._disk, self._writes = LocalDisk(self.log.parent / FOLDER), writes
         self._lock = threading.Lock()
         self._reader: LogReader | None = None
         self._place = _Place()
@@ -134,7 +135,7 @@ class MessageIndex:
         with self._lock:
             if self._reader is None:
                 self._place = self._stored()
-                self._reader = LogReader(self._log, self._place.offset)
+                self._reader = LogReader(self.log, self._place.offset)
             reader = self._reader
             for _ in range(_RECORDS):
                 at = reader.offset
@@ -149,7 +150,7 @@ class MessageIndex:
             return True
 
     def _take(self, record: Record) -> None:
-        block, terms = block_of(record, self._place.seq - record.messages, self._space, self._log)
+        block, terms = block_of(record, self._place.seq - record.messages, self._space, self.log)
         columns = _Columns.of(block, terms.ids, terms.offsets)
         self._open.append(columns)
         self._rows += len(block)
@@ -178,7 +179,7 @@ class MessageIndex:
         words = np.repeat(np.arange(lon.shape[0]), lengths)[known], order[known]
         return Segment.of(
             first,
-            _joined([one.ids for one in some]),
+            joined_names([one.ids for one in some]),
             lon,
             lat,
             sides,
@@ -193,11 +194,18 @@ class MessageIndex:
     # -- files
 
     def _kept(self, segment: Segment) -> Segment:
-        """A whole segment, written beside the log and mapped; as it is where it cannot be written."""
-        if not self._writes:
-            return segment
+        """A whole segment as it is mapped from its file, which is written first if this index writes.
+
+        All indexes of a log cut it at the same records, so the file may be there. In memory where there is none.
+        """
         name, place = f"{segment.first:015d}", self._place
-        header = {"format": FORMAT, "first": segment.first, "place": list(place), "reserved": self._reserved}
+        if not self._writes:
+            with suppress(CheckpointError, OSError):
+                stored, after = self._read(name)
+                return stored if after == place else segment
+            return segment
+        numbers = {"first": segment.first, "latest_us": segment.latest_us}
+        header = {"format": FORMAT, **numbers, "place": list(place), "reserved": self._reserved}
         with suppress(OSError):  # it is made again
             with self._disk.create(f".{name}") as file:
                 file.writelines(encode_parts(header, segment.arrays()))
@@ -212,7 +220,7 @@ class MessageIndex:
         if (header.get("format"), header.get("reserved")) != (FORMAT, self._reserved):
             raise CheckpointError(f"{name}: is a segment of another format")
         try:
-            return Segment(header["first"], **arrays), _Place(*header["place"])
+            return Segment(header["first"], header["latest_us"], **arrays), _Place(*header["place"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{name}: is no segment ({error})") from error
 
@@ -235,9 +243,18 @@ class MessageIndex:
 
     def _is_behind(self, place: _Place) -> bool:
         """Whether the log has the record that a segment ends with, where it was."""
-        with closing(LogReader(self._log, place.before)) as reader:
+        with closing(LogReader(self.log, place.before)) as reader:
             record = reader.skim()
             return record is not None and reader.offset == place.offset and record.checksum == place.checksum
+
+
+#: The index of each log that this process keeps one of, by path: the spouts of a server use the server's.
+_OPEN: dict[Path, MessageIndex] = {}
+
+
+def index_of(log: str | os.PathLike[str], space: Space, reserved: int) -> MessageIndex:
+    """The index of a log that this process keeps, or another one, which writes only where this process logs."""
+    return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved, handover_of(log) is not None)
 
 
 class Followed:
@@ -256,10 +273,12 @@ class Followed:
         self._thread = threading.Thread(target=self._run, name="index", daemon=True)
 
     def __enter__(self) -> MessageIndex:
+        _OPEN[self._index.log.absolute()] = self._index
         self._thread.start()
         return self._index
 
     def __exit__(self, *_: object) -> None:
+        _OPEN.pop(self._index.log.absolute(), None)
         self._ends.set()
         self._thread.join()
         self._index.close()
@@ -279,7 +298,19 @@ class _Ended(Exception):
     """The block has ended."""
 
 
-def _joined(names: Sequence[Names]) -> Names:
+def ids_at(segments: Sequence[Segment], seqs: Int64) -> Names:
+    """The ids of messages by ascending seq. O(segments + their bytes)."""
+    ends = np.searchsorted(seqs, [one.first + len(one) for one in segments])
+    found = [Names.of(())]
+    for segment, begin, end in zip(segments, [0, *ends[:-1]], ends, strict=True):
+        if begin < end:
+            offsets, picked = take_ragged(segment.id_offsets, seqs[begin:end] - segment.first)
+            found.append(Names(offsets, segment.ids[picked]))
+    return joined_names(found)
+
+
+def joined_names(names: Sequence[Names]) -> Names:
+    """Names one after the other."""
     lengths = np.concatenate([np.diff(one.offsets) for one in names])
     offsets = np.zeros(lengths.shape[0] + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

@@ -336,6 +336,7 @@ class _Loader:
         self.ids: list[str] = []
         self.at: list[int] = []
         self.until: list[int] = []
+        self.backfill: dict[int, ParsedSubscription] = {}  # by row
         self.chunk: list[ParsedSubscription] = []
         self.tables: list[SubscriptionTable] = []
         #: Unsubscribe events: number of subscriptions before it, at, id, file, line.
@@ -358,6 +359,8 @@ class _Loader:
                 self.rejects.add(path, line, parsed.reason, row, parsed.detail)
             elif not self.kinds[parsed.kind].runs:
                 self.rejects.add(path, line, "kind_without_engine", row)
+            elif parsed.backfill is not None and not logged:
+                self.rejects.add(path, line, "backfill_needs_log", row)
             else:
                 self._add_subscription(parsed)
 
@@ -389,11 +392,15 @@ class _Loader:
         follows = number[before[order]]
         made = make_unmatchable(table, self.quarantine.subscriptions, self.kinds)
         rejected = dict(sorted(self.rejects.counts.items()))
-        return SubscriptionChanges.of(
+        found = SubscriptionChanges.of(
             made, names, end[order], follows, counts, rejected, self.rejects.first, self.kinds
         )
+        found.backfill = {int(number[row]): one for row, one in self.backfill.items() if number[row] >= 0}
+        return found
 
     def _add_subscription(self, parsed: ParsedSubscription) -> None:
+        if parsed.backfill is not None:
+            self.backfill[len(self.ids)] = parsed
         self.ids.append(parsed.subscription_id)
         self.at.append(parsed.at)
         self.until.append(NEVER if parsed.until is None else parsed.until)

@@ -58,6 +58,14 @@ class MessageOutcome(ApiRow, frozen=True):
     delivered: Annotated[bool | None, Meta(description="with wait=delivered: whether its updates are out")] = None
 
 
+class Backfilled(ApiRow, frozen=True):
+    """What the backfill of a subscription finds."""
+
+    start: Annotated[int, Meta(description="the number of its first message")]
+    updates: int
+    truncated: Annotated[bool, Meta(description="whether there are more, older ones, which are left out")]
+
+
 class SubscriptionOutcome(ApiRow, frozen=True):
     """What became of a subscription."""
 
@@ -69,6 +77,10 @@ class SubscriptionOutcome(ApiRow, frozen=True):
     subscription_id: str | None = None
     etag: str | None = None
     from_seq: Annotated[int | None, Meta(description="the first message for which the change counts")] = None
+    matches_per_day: Annotated[
+        float | None, Meta(description="expected, by all logged messages; of one alone in a request")
+    ] = None
+    backfill: Annotated[Backfilled | None, Meta(description="what its backfill finds; as matches_per_day")] = None
     read_as: Annotated[str | None, Meta(description="its query as it was understood")] = None
     line: int | None = None
     reason: str | None = None
@@ -149,6 +161,7 @@ class Update(ApiRow, frozen=True):
     lon: float
     lat: float
     object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
+    backfill: Annotated[bool, Meta(description="a match of a message that came before the subscription")] = False
 
 
 class ToldWhat(ApiRow, frozen=True):

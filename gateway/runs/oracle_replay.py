@@ -4,6 +4,7 @@ Messages and subscriptions are read by the loaders of the run, since they define
 floors are computed here independently. `gateway.runs.verify` compares the outcome with the delivered updates.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from gateway.runs.match_rules import Lives
 from gateway.runs.oracles import BulkRun, PlainRun
 from gateway.runs.reader import RunReader
+from matching.backfill import MOST
 from matching.bulk_oracle import NEVER
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind
-from matching.model import Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
-from matching.naive_rows import Extras
+from matching.model import MATCH, Int64, MessageBatch, ResultBatch, UpdateBatch, concatenate, empty
+from matching.naive import boolean_match, passes
+from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.validate import DELETE
 from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.columns import AHEAD
@@ -92,13 +95,8 @@ def boundary_ends(run: RunReader, messages: int) -> Int64:
 
 def _ends_by_time(etl: Path, messages: int, size: int, step_us: int, latest_us: int | None) -> Int64:
     """Last seqs of batches that end after `size` messages or before the first one of a later multiple of `step_us`."""
-    times: list[int | None] = []
-    for batch in read_columns(etl, ["event_time"], [AHEAD]):
-        column = batch.column("event_time").cast(pa.int64())
-        live = AHEAD in batch.schema.names
-        times += (pc.if_else(batch.column(AHEAD), None, column) if live else column).to_pylist()
     ends, first, latest = [], 0, None
-    for seq, time_us in enumerate(times[:messages]):
+    for seq, time_us in enumerate(_times(etl)[:messages]):
         if latest_us is not None and time_us is not None and time_us > latest_us:
             time_us = None  # set aside: does not move stream time
         later = time_us is not None and latest is not None and time_us // step_us > latest // step_us
@@ -158,10 +156,11 @@ def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, 
         if on_progress is not None:
             on_progress(messages=messages, of=kept, updates=updates)
 
+    asking = _Backfills(run, chosen)
     for boundary, messages in _boundaries(run, names, needed):
         if not (plain and extras.all_rows):
             messages = messages.take(relevant_rows(messages, relevant))
-        parts.append(oracle.advance(boundary, messages, show))
+        parts += [oracle.advance(boundary, messages, show), asking.advance(boundary, messages)]
         boundaries, reached = boundaries + 1, boundary.last_seq + 1
     parts.append(oracle.finish(show))
     updates = concatenate(parts)
@@ -178,6 +177,54 @@ def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, 
         boundaries,
         oracle.name,
     )
+
+
+class _Backfills:
+    """What the backfills of a live stream must have found, message by message; a run over files gives none."""
+
+    def __init__(self, run: RunReader, chosen: Sample):
+        asking = (
+            {number: one.backfill or 0 for number, one in run.changes.backfill.items()} if "live" in run.report else {}
+        )
+        mine = [number for number in chosen.numbers.tolist() if number in asking]
+        times = _times(run.etl) if any(asking[number] < 0 for number in mine) else []
+        self._found: list[tuple[NaiveSubscription, int, list[int]]] = []
+        for one in subscriptions_of(run.changes.table.take(np.array(mine, np.int64))):
+            self._found.append((one, _backfill_start(asking[one.number], one.at, times), []))
+
+    def advance(self, boundary: Boundary, messages: MessageBatch) -> UpdateBatch:
+        """Take the next batch; returns the updates of the backfills that it ends."""
+        some = list(messages_of(messages)) if self._found else []
+        updates: list[tuple[int, int, int, int, float]] = []
+        for one, first, seqs in self._found:
+            earlier = (each for each in some if first <= each.seq < one.at)
+            seqs += [each.seq for each in earlier if boolean_match(one, each) and passes(one, each)]
+            if boundary.first_seq <= one.at <= boundary.last_seq:
+                updates += [(one.at, one.number, seq, MATCH, math.nan) for seq in seqs[-MOST:]]
+        self._found = [each for each in self._found if each[0].at > boundary.last_seq]
+        like = empty(UpdateBatch)
+        columns = zip(*updates, strict=True) if updates else like
+        return UpdateBatch(*(np.array(one, of.dtype) for one, of in zip(columns, like, strict=True)))
+
+
+def _backfill_start(backfill: int, at: int, times: Sequence[int | None]) -> int:
+    """The first message of a backfill, as `matching.filter_fields.backfill_of` says; `times` of all messages."""
+    if backfill >= 0:
+        return max(0, at - backfill) if backfill else 0
+    latest = max((each for each in times[:at] if each is not None), default=None)
+    if latest is None:
+        return at
+    return next(seq for seq, each in enumerate(times) if each is not None and each > latest + backfill)
+
+
+def _times(etl: Path) -> list[int | None]:
+    """The time of each message that is not dated too far ahead, in us."""
+    times: list[int | None] = []
+    for batch in read_columns(etl, ["event_time"], [AHEAD]):
+        column = batch.column("event_time").cast(pa.int64())
+        live = AHEAD in batch.schema.names
+        times += (pc.if_else(batch.column(AHEAD), None, column) if live else column).to_pylist()
+    return times
 
 
 def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:

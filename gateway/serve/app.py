@@ -56,8 +56,8 @@ def make_app(
     tiles : Tiles, optional
         Of the page's map.
     """
-    alone = (part.routes(door) for part in (message_routes, subscription_routes, operation_routes))
-    with_answers = (part.routes(door, asking) for part in (update_routes, asking_routes))
+    alone = (part.routes(door) for part in (message_routes, operation_routes))
+    with_answers = (part.routes(door, asking) for part in (subscription_routes, update_routes, asking_routes))
     framework = assembled([*alone, *with_answers, *more], tiles)
     app: ASGIApp = AccessGate(message_routes.Publishing(framework, door), door.access)
     if origins:

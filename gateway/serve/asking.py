@@ -7,7 +7,7 @@ Answered from the write-ahead log by the oracle's rules (`gateway.runs.match_rul
 import itertools
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from gateway.serve.registry import Registered, Registry
 from gateway.serve.word_index import WordIndex
 from gateway.subscriptions.past import Past, matches_in
 from gateway.subscriptions.preview import preview_of
+from matching.backfill import backfilled, start_of
 from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kind_table import Kind
@@ -211,21 +212,37 @@ class Asking:
         found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
         return found | {"read": len(past)}
 
-    def expected(self, columns: Mapping[str, Any], share: Share = lambda: None) -> dict[str, Any]:
-        """How many logged messages a subscription would have matched in a day, `None` without times."""
-        parsed, past = self._checked(columns), self._past(share)
-        matched = matches_in(parsed, KINDS[parsed.kind], self._vocabulary, past, share)
-        return {"matches_per_day": None if past.days is None else matched / past.days}
+    def expected(self, one: Registered, share: Share = lambda: None) -> dict[str, Any]:
+        """What a new subscription would have matched.
+
+        Returns
+        -------
+        dict
+            `matches_per_day` by all logged messages, where these have times, and `backfill`, where it asks for one:
+            `start`, `updates` and `truncated`.
+        """
+        parsed, past, found = self._parsed(one), self._past(share), dict[str, Any]()
+        kind = KINDS[parsed.kind]
+        if past.days is not None:
+            found["matches_per_day"] = matches_in(parsed, kind, self._vocabulary, past, share) / past.days
+        if parsed.backfill is not None:
+            conditions = Conditions(parsed, kind, self._vocabulary)
+            seqs, truncated = backfilled(conditions, parsed.backfill, one.at, past.segments, aside=self._aside)
+            start = start_of(parsed.backfill, one.at, past.segments)
+            found["backfill"] = {"start": start, "updates": seqs.shape[0], "truncated": truncated}
+        return found
 
     def last_matches(self, one: Registered, last_seq: int, share: Share = lambda: None) -> list[int]:
         """Seqs of the last messages that a subscription of a kind without results matched, the newest first."""
-        found, conditions = list[int](), self._conditions(one)
-        aside = Quarantine.of(self._wal.run.report().get("quarantined") or {}).messages
-        for segment in reversed(self.index.segments(last_seq, share)):
+        parsed, found, aside = self._parsed(one), list[int](), self._aside
+        conditions = Conditions(parsed, KINDS[parsed.kind], self._vocabulary)
+        segments = self.index.segments(last_seq, share)
+        start = one.at if parsed.backfill is None else start_of(parsed.backfill, one.at, segments)
+        for segment in reversed(segments):
             share()
-            if segment.first + len(segment) <= one.at or len(found) >= LAST_MATCHES:
+            if segment.first + len(segment) <= start or len(found) >= LAST_MATCHES:
                 break
-            seqs = (conditions.matching(segment, one.at, last_seq) + segment.first)[::-1]
+            seqs = (conditions.matching(segment, start, last_seq) + segment.first)[::-1]
             found += [seq for seq in seqs.tolist() if not any(first <= seq <= last for first, last in aside)]
         return found[:LAST_MATCHES]
 
@@ -241,9 +258,10 @@ class Asking:
         """From a subscription's point to a place; None where it has a region."""
         return subscriber(one.columns, self._parsed(one), KINDS).kilometres(lon, lat)
 
-    def _conditions(self, one: Registered) -> Conditions:
-        parsed = self._parsed(one)
-        return Conditions(parsed, KINDS[parsed.kind], self._vocabulary)
+    @property
+    def _aside(self) -> Sequence[tuple[int, int]]:
+        """Ranges of seqs that are in quarantine."""
+        return Quarantine.of(self._wal.run.report().get("quarantined") or {}).messages
 
     def _past(self, share: Share) -> Past:
         return Past.of(self.index.segments(self._wal.next_seq - 1, share))

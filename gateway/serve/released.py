@@ -33,6 +33,8 @@ _FEW = 8
 #: Bytes of a `Released` besides its columns.
 _OWN_BYTES = 4_096
 _NAMES = sorted(RANKS, key=RANKS.__getitem__)
+#: What an update's JSON has of its change: the names, and that of a match that came by a backfill.
+_CHANGES = [*(b'"change":"%b"' % name.encode() for name in _NAMES), b'"change":"match","backfill":true']
 _ENCODER = msgspec.json.Encoder()
 _FIRST_OF_ONE = np.zeros(1, np.int64)
 
@@ -54,6 +56,7 @@ class ReleasedUpdate(msgspec.Struct, gc=False, weakref=False):
     lon: float
     lat: float
     data: bytes
+    backfill: bool = False
 
     @property
     def position(self) -> str:
@@ -108,8 +111,13 @@ class Released(NamedTuple):
         numbers = self.seq[rows].tolist(), self.as_of[rows].tolist(), self.scores(rows)
         return [
             {"subscription_id": name, "change": _NAMES[rank], "seq": seq, "as_of": as_of, "score": score}
-            for name, rank, seq, as_of, score in zip(*columns, *numbers, strict=True)
+            | ({"backfill": True} if marked else {})
+            for name, rank, seq, as_of, score, marked in zip(*columns, *numbers, self.marks(rows).tolist(), strict=True)
         ]
+
+    def marks(self, rows: np.ndarray) -> np.ndarray:
+        """bool[n]: which rows came by a backfill."""
+        return (self.order[rows] == RANKS["match"]) & (self.as_of[rows] > self.seq[rows])
 
     def scores(self, rows: np.ndarray) -> list[float | None]:
         """Scores of rows, None for none."""
@@ -150,7 +158,7 @@ def in_order(found: Sequence[UpdateColumns]) -> Released:
     order, seq, as_of, score, boundary = map(np.concatenate, zip(*(one[2:] for one in found), strict=True))
     # of objects those are in the order of the messages that cause them, wherever one follows from a message
     cause = np.where(order == RANKS["match"], boundary, as_of)
-    rows = np.lexsort((seq, order, cause, who, boundary))
+    rows = np.lexsort((seq, as_of, order, cause, who, boundary))
     columns = (column[rows] for column in (who, order, seq, as_of, score, boundary))
     place = np.arange(rows.shape[0]) - np.searchsorted(boundary[rows], boundary[rows])
     return Released._make((ids.dictionary.take(by_name), *columns, place))
@@ -261,8 +269,8 @@ class UpdateRows:
         columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
         message_ids, text, lon, lat, _ = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
-        data = self.events((JSON_BEGINS,), b"").each()
-        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data))
+        data, marks = self.events((JSON_BEGINS,), b"").each(), released.marks(rows).tolist()
+        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks))
 
     def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
         if self._pieces is None:
@@ -282,8 +290,8 @@ class UpdateRows:
         for number, literal in enumerate(before):
             begins = [(tail if number else b"") + literal + head for head, tail in zip(heads, tails, strict=True)]
             columns += [place(begins) + boundary, pieces.place]
-        changes = [b'%b","change":"%b","subscription_id":' % (tail, name.encode()) for tail in tails for name in _NAMES]
-        columns += [place(changes) + len(_NAMES) * boundary + self.released.order[self.rows], pieces.name]
+        changes = [b'%b",%b,"subscription_id":' % (tail, change) for tail in tails for change in _CHANGES]
+        columns += [place(changes) + len(_CHANGES) * boundary + self._change(), pieces.name]
         columns += [place([b","]), pieces.head, place([b',"as_of":']), pieces.as_of, place([b',"score":'])]
         columns += [pieces.score, place([b","]), pieces.tail, place([b"}" + end])]
         return pieces.joined(columns, literals, len(self))
@@ -292,13 +300,13 @@ class UpdateRows:
         """Lines of JSON as `skyray live` writes them, which have no ids."""
         if not len(self):
             return b""
-        pieces, rows = self._encoded(), self.rows
-        names = [b'{"change":"%b","subscription_id":' % name.encode() for name in _NAMES]
+        pieces = self._encoded()
+        names = [b'{%b,"subscription_id":' % change for change in _CHANGES]
         literals = [*names, b',"as_of":', b",", b',"score":', b"}\n"]
         first = len(pieces.starts)
-        as_of, comma, score, end = range(first + len(_NAMES), first + len(literals))
+        as_of, comma, score, end = range(first + len(_CHANGES), first + len(literals))
         columns = [
-            first + self.released.order[rows].astype(np.int64),
+            first + self._change(),
             pieces.name,
             as_of,
             pieces.as_of,
@@ -307,6 +315,11 @@ class UpdateRows:
             comma,
         ]
         return pieces.joined([*columns, pieces.tail, score, pieces.score, end], literals, len(self)).data
+
+    def _change(self) -> np.ndarray:
+        """The place of each in `_CHANGES`."""
+        marks = self.released.marks(self.rows)
+        return np.where(marks, len(_NAMES), self.released.order[self.rows].astype(np.int64))
 
     def _encoded(self) -> "_Pieces":
         released, rows = self.released, self.rows

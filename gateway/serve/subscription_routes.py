@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from gateway.client.rows import SubscriptionOutcome
 from gateway.live.admission import whole_row
 from gateway.serve.access import Caller, caller_of
+from gateway.serve.asking import Asking
 from gateway.serve.bodies import (
     NDJSON,
     LineOutcomes,
@@ -34,6 +36,7 @@ from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.regions import box_of, meet
 from gateway.serve.registry import EXPIRES, Registered, expiry_us
 from gateway.serve.writer import Outcome, Row, Subscribe, Unsubscribe, precondition, refused
+from matching.errors import InputError
 from matching.fields import Fault, identifier
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -78,8 +81,16 @@ _ANY = {
 }
 
 
-def routes(door: Door) -> APIRouter:
+def routes(door: Door, asking: Asking) -> APIRouter:
     router = APIRouter(tags=["subscriptions"])
+
+    async def answer(outcome: Outcome, caller: Caller) -> Response:
+        """The answer for one subscription, with what it would have matched, if there is room for the question."""
+        one = door.registry.get(outcome.get("subscription_id") or "")
+        if outcome["status"] in ("created", "replaced") and one is not None:
+            with suppress(ApiError, InputError):
+                outcome |= await door.questions.answer(caller.name, "expected", asking.expected, one)
+        return _answer(outcome)
 
     @router.post(
         "/v1/subscriptions",
@@ -126,7 +137,7 @@ def routes(door: Door) -> APIRouter:
             rows = await rows_of(body)
             outcomes = await log_rows(door, caller, [body] if rows is None else rows, row_of)
         if rows is None:
-            return _answer(outcomes[0])
+            return await answer(outcomes[0], caller)
         return await encoded_outcomes(outcomes)
 
     @router.get(
@@ -212,7 +223,7 @@ def routes(door: Door) -> APIRouter:
         row = _row_of(body, True, caller, subscription_id)
         if isinstance(row, Subscribe):
             row = row._replace(conditions=conditions)
-        return _answer(row if isinstance(row, dict) else (await door.log([row], len(body), caller))[0])
+        return await answer(row if isinstance(row, dict) else (await door.log([row], len(body), caller))[0], caller)
 
     @router.delete(
         "/v1/subscriptions/{subscription_id}",

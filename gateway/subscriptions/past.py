@@ -39,12 +39,12 @@ class Past(NamedTuple):
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> "Past":
-        """O(messages): their times are read, of many messages a part."""
+        """Reads the times of the messages, of many a part."""
         segments = segments or (EMPTY,)
         step = max(1, sum(map(len, segments)) // _TIMES)
         times = np.concatenate([np.zeros(0, np.int64), *(one.time_us[::step] for one in segments)])
         span = span_us(times[times != NO_FLOOR])
-        last_us = max((int(one.time_us.max(initial=NO_FLOOR)) for one in segments), default=NO_FLOOR)
+        last_us = max(one.latest_us for one in segments)
         return cls(segments, span / US_PER_DAY if span else None, None if last_us == NO_FLOOR else last_us)
 
     def __len__(self) -> int:

@@ -231,6 +231,7 @@ def test_page_conditions_on_attributes_are_columns_and_preview_says_what_they_le
         seen.page.fill(f"{condition} .where-value", value)
     types = seen.page.eval_on_selector_all(".where-value", "all => all.map(one => one.type)")
     assert types == ["number", "text", "datetime-local"]
+    seen.until(lambda: "1 of the last" in seen.text("#preview-answer"))  # while it was typed
     seen.page.click("#preview")
     seen.until(lambda: "1 of the last" in seen.text("#preview-answer"))
     assert "flat cheap" in seen.text("#preview-answer") and "1 more would" in seen.text("#preview-answer")

@@ -167,6 +167,23 @@ def test_index_is_tested_with_matches_and_with_stored_segments():
     assert sum(total for total, _ in found) > 30 and sum(stored for _, stored in found) > 5
 
 
+def test_index_that_only_reads_maps_what_another_one_has_written(tmp_path):
+    rows = [{"id": str(n), "text": "a", "lon": 0, "lat": 0} for n in range(12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_index, "SEGMENT", 4)
+        with log_of(tmp_path / "log", rows, [(0, 4), (4, 8), (8, 12)]) as (_, appends):
+            reader = MessageIndex(tmp_path / "log", SPACE, VOCABULARY.reserved)
+            writer = MessageIndex(tmp_path / "log", SPACE, VOCABULARY.reserved, writes=True)
+            for follows, append in zip((writer, reader, writer), appends, strict=True):
+                append()
+                follows.follow(NEVER)  # the reader is the first to come to the second segment
+            found = reader.segments(NEVER)
+    assert [one.lon.flags.writeable for one in found] == [False, True, False]
+    assert [one.first for one in found] == [0, 4, 8] and len(list((tmp_path / FOLDER).iterdir())) == 3
+    for one in (reader, writer):
+        one.close()
+
+
 def test_index_of_another_log_is_made_again(tmp_path):
     """The second log has the same number of messages; only the checksum of the last record differs."""
     with pytest.MonkeyPatch.context() as patch:

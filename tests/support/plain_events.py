@@ -14,11 +14,12 @@ def plain_rows(released: Released, look_up: LookUp, tag_of: Callable[[int], str]
     for row in range(len(released.seq)):
         seq, score = int(released.seq[row]), float(released.score[row])
         message, boundary = look_up([seq])[seq], int(released.boundary[row])
-        tag = tag_of(boundary)
+        tag, change = tag_of(boundary), next(name for name, rank in RANKS.items() if rank == released.order[row])
         rows.append(
             {
                 "id": f"{boundary}-{int(released.place[row])}" + (f"-{tag}" if tag else ""),
-                "change": next(change for change, rank in RANKS.items() if rank == released.order[row]),
+                "change": change,
+                **({"backfill": True} if change == "match" and released.as_of[row] > seq else {}),
                 "subscription_id": released.names[int(released.who[row])].as_py(),
                 "message_id": message.message_id,
                 "seq": seq,

@@ -13,6 +13,9 @@ const HELP = {
   skyline: "Messages that no other one beats in both place and words.",
 };
 
+// Milliseconds without typing after which the preview is asked for.
+const TYPED_MS = 400;
+
 const words = (text) => (/^\d+$/.test(text) ? Number(text) : text);
 
 export class SubscribeForm {
@@ -33,6 +36,8 @@ export class SubscribeForm {
     });
     byId("add-where").addEventListener("click", addCondition);
     byId("preview").addEventListener("click", once(byId("preview"), () => this.preview()));
+    this.asked = 0; // previews; an answer to an earlier one is not shown
+    form.addEventListener("input", () => this.previewSoon());
     this.changeKind();
     onKind(this.kind);
   }
@@ -86,15 +91,44 @@ export class SubscribeForm {
     const outcome = await this.with((columns) => call("POST", "/v1/subscriptions", name ? { subscription_id: name, ...columns } : columns));
     if (!outcome) return;
     const done = outcome.status === "unchanged" ? "is active already" : "is active";
-    say(byId("subscribe-answer"), `${outcome.subscription_id} ${done}.`);
+    const often = outcome.matches_per_day === undefined ? "" : ` About ${shortNumber(outcome.matches_per_day)} matches a day.`;
+    say(byId("subscribe-answer"), `${outcome.subscription_id} ${done}.${often}`);
     byId("subscription-id").value = "";
-    byId("preview-answer").replaceChildren();
+    this.forgetPreview();
     this.onSubscribed(outcome.subscription_id);
   }
 
   async preview() {
+    this.forgetPreview();
     const found = await this.with((columns) => call("POST", "/v1/preview", columns));
-    if (!found) return;
+    if (found) this.showPreview(found);
+  }
+
+  // While somebody types, what is wrong so far is not said.
+  previewSoon() {
+    clearTimeout(this.soon);
+    if (byId("preview").hidden) return;
+    this.soon = setTimeout(async () => {
+      const number = (this.asked += 1);
+      let found = null;
+      try {
+        found = await call("POST", "/v1/preview", this.columns());
+      } catch {
+        // it is said when the form is sent
+      }
+      if (number !== this.asked) return;
+      if (found) this.showPreview(found);
+      else byId("preview-answer").replaceChildren();
+    }, TYPED_MS);
+  }
+
+  forgetPreview() {
+    clearTimeout(this.soon);
+    this.asked += 1;
+    byId("preview-answer").replaceChildren();
+  }
+
+  showPreview(found) {
     const [strictest] = found.conditions.filter((one) => one.without > 0);
     const lines = [
       `${shortNumber(found.messages)} of the last ${shortNumber(found.read)} messages satisfy it.`,

@@ -1,0 +1,82 @@
+"""Backfill: the matches of messages that came before a subscription, which it gets when it begins.
+
+`backfill` says how far back: `true` (all logged messages), `"7d"` (a time, counted back from the latest time of an
+earlier message) or a number of messages. Where it begins follows from the log before the subscription alone, so a
+replay finds the same matches. They are `match` updates as of the message `at` before which the subscription takes
+effect: of every other one `as_of` is the message's own seq (`is_backfill`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from matching.errors import EngineError
+from matching.message_segments import Conditions, Segment
+from matching.model import MATCH, Int8, Int64
+from matching.window import NO_FLOOR
+
+#: Updates of a backfill, and of those that take effect with one batch together.
+MOST, MOST_TOGETHER = 10_000, 1_000_000
+
+
+def start_of(backfill: int, at: int, segments: Sequence[Segment]) -> int:
+    """The seq of the first message of a backfill (`matching.filter_fields.backfill_of`). O(times of the segments)."""
+    if backfill >= 0:
+        return max(0, at - backfill) if backfill else 0
+    times = [one.time_us[: max(0, at - one.first)] for one in segments]
+    latest_us = max((int(one.max(initial=NO_FLOOR)) for one in times), default=NO_FLOOR)
+    for segment, time_us in zip(segments, times, strict=True):
+        later = time_us > latest_us + backfill if latest_us != NO_FLOOR else time_us[:0]
+        if later.any():
+            return segment.first + int(np.argmax(later))
+    return at
+
+
+def backfilled(
+    conditions: Conditions,
+    backfill: int,
+    at: int,
+    segments: Sequence[Segment],
+    most: int = MOST,
+    aside: Sequence[tuple[int, int]] = (),
+) -> tuple[Int64, bool]:
+    """The messages of a backfill.
+
+    Parameters
+    ----------
+    conditions : Conditions
+    backfill, at : int
+    segments : sequence of Segment    all messages before `at`
+    most : int                        the newest are taken
+    aside : sequence of (int, int)    ranges of seqs that match nobody
+
+    Returns
+    -------
+    int64[n]
+        Seqs, ascending.
+    bool
+        Whether there are more.
+
+    Raises
+    ------
+    EngineError
+        If segments are missing.
+    """
+    if sum(map(len, segments)) < at:
+        raise EngineError(f"backfill before message {at:,}: the index has fewer messages; remove it, to make it again")
+    first, found, count = start_of(backfill, at, segments), list[Int64](), 0
+    for segment in reversed(segments):
+        if segment.first + len(segment) <= first or count > most:
+            break
+        seqs = conditions.matching(segment, first, at - 1) + segment.first
+        for begin, end in aside:
+            seqs = seqs[(seqs < begin) | (seqs > end)]
+        found.append(seqs)
+        count += seqs.shape[0]
+    whole = np.concatenate([np.zeros(0, np.int64), *reversed(found)])
+    return whole[max(0, count - most) :], count > most
+
+
+def is_backfill(change: Int8, seq: Int64, as_of: Int64) -> np.ndarray:
+    """bool[n]: which updates came by a backfill; `change` as of `matching.model.CHANGES`."""
+    return (change == MATCH) & (as_of > seq)
