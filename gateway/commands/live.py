@@ -107,6 +107,7 @@ def live(
             durable,
         )
         reading = {"strict": offered.strict_attributes, "numbers": offered.numbers}
+        reading |= {"fold_accents": offered.fold_accents}
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
