@@ -122,6 +122,8 @@ class Engine:
         unit before or behind.
     stemming : str
         Language of stemming, such as `english`; none by default. Of a vocabulary's folder it is its own.
+    fold_accents : bool
+        Whether `cafe` is `café`. Of a vocabulary's folder it is its own.
     engines, window_indexes : mapping of kind to name, optional
         No result depends on them.
     objects : bool
@@ -170,6 +172,7 @@ class Engine:
         strict_attributes: bool = False,
         numbers: str = "plain",
         stemming: str = "",
+        fold_accents: bool = False,
         clock: Callable[[], float] = time.time,
         objects: bool = False,
         kinds: Kinds = KINDS,
@@ -182,15 +185,16 @@ class Engine:
         if isinstance(vocabulary, str | os.PathLike):
             if attributes:
                 raise ConfigError("attributes: are those of the vocabulary's folder; leave them out")
-            if stemming:
-                raise ConfigError("stemming: is that of the vocabulary's folder; leave it out")
+            if stemming or fold_accents:
+                option = "stemming" if stemming else "fold_accents"
+                raise ConfigError(f"{option}: is that of the vocabulary's folder; leave it out")
             self.vocabulary = load_vocabulary(vocabulary, most_terms)
             extent = (read_manifest(vocabulary) or {}).get("extent")
         else:
-            empty_words = Vocabulary([], [], [], [], 0, stem_language=stemming)
+            empty_words = Vocabulary([], [], [], [], 0, stem_language=stemming, folds_accents=fold_accents)
             counts = map(empty_words.count_terms, vocabulary)
             schema = AttributeSchema.parse(attributes)
-            self.vocabulary = Vocabulary.of_counts(counts, stemming, most_terms=most_terms, attributes=schema)
+            self.vocabulary = Vocabulary.of_counts(counts, stemming, fold_accents, most_terms, schema)
         self.vocabulary.attributes = self.vocabulary.attributes.reading(numbers)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)

@@ -76,6 +76,7 @@ def pipe_stream(
             durable,
         )
         reading = {"strict": offered.strict_attributes, "numbers": offered.numbers}
+        reading |= {"fold_accents": offered.fold_accents}
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)

@@ -210,7 +210,7 @@ def serve_stream(
         garbage = stack.enter_context(Garbage())
         given = out, settings, columns, own.vocabulary, own.attribute, own.stem
         registry = Registry()
-        reading = {"strict": own.strict_attributes, "numbers": own.numbers}
+        reading = {"strict": own.strict_attributes, "numbers": own.numbers, "fold_accents": own.fold_accents}
         opened = open_stream(stack, *given, lambda line: None, registry, **reading)
         config, admission, mapping, wal, earlier = opened
         executor = config.executor

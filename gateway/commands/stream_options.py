@@ -86,6 +86,9 @@ class StreamOptions:
         "language for stemming, such as english, in messages as in subscriptions; none by default. With --vocabulary "
         "it is that of its folder",
     ] = ""
+    fold_accents: Annotated[
+        bool, "let cafe find café, in messages as in subscriptions. With --vocabulary it is that of its folder"
+    ] = False
     subscriptions: Annotated[tuple[Path, ...], "files of subscriptions that are active from the start"] = ()
     batch: Annotated[int, "messages and changes of a batch at most"] = 5_000
     log_format: Annotated[

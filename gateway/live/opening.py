@@ -51,6 +51,7 @@ def open_stream(
     active: Active | None = None,
     strict: bool = False,
     numbers: str = "plain",
+    fold_accents: bool = False,
     **fixed: Any,
 ) -> OpenStream:
     """Lock a folder and open its stream, a new one or the one that it has.
@@ -76,6 +77,8 @@ def open_stream(
         As `Admission` takes them.
     numbers : str
         Form of the text of numbers in messages (`matching.attributes.NUMBER_FORMS`).
+    fold_accents : bool
+        Whether `cafe` is `café`, without a vocabulary.
     **fixed
         Settings that users cannot give.
 
@@ -86,9 +89,10 @@ def open_stream(
     """
     if vocabulary is not None and attributes:
         raise ConfigError("--attribute: the stream has the attributes of its --vocabulary; leave one of them out")
-    if vocabulary is not None and stem:
-        raise ConfigError("--stem: the stream has the words of its --vocabulary; leave one of them out")
-    start = vocabulary or empty_start(folder, attributes or (), stem)
+    if vocabulary is not None and (stem or fold_accents):
+        option = "--stem" if stem else "input.fold_accents"
+        raise ConfigError(f"{option}: the stream has the words of its --vocabulary; leave one of them out")
+    start = vocabulary or empty_start(folder, attributes or (), stem, fold_accents)
     config = live_config(settings, start, folder, **fixed)
     words = load_vocabulary(start, config.most_terms)
     words.attributes = words.attributes.reading(numbers)

@@ -19,7 +19,9 @@ from spouts.history import EMPTY_START
 from topology.core.checkpoint.storage import LocalDisk, written
 
 
-def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str = "") -> Path:
+def empty_start(
+    folder: Path, attributes: Sequence[str] = (), stem_language: str = "", fold_accents: bool = False
+) -> Path:
     """The folder of words of a stream that starts without any, in the stream's folder; written once.
 
     Parameters
@@ -29,12 +31,14 @@ def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str
         Those of the messages, as `Attribute.parse` reads them.
     stem_language : str
         The language that words are stemmed with, as in the ETL; "" for none.
+    fold_accents : bool
+        Whether `cafe` is `café`, as in the ETL.
 
     Raises
     ------
     ConfigError
-        If the stream's folder holds something else, or was begun with other attributes or stems; if there is no stemmer
-        for the language.
+        If the stream's folder holds something else, or was begun with other attributes or forms of words; if there is
+        no stemmer for the language.
     DeliveryError
         If it cannot be written.
     """
@@ -45,6 +49,8 @@ def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str
         options["attribute"] = [str(one) for one in AttributeSchema.parse(attributes).attributes]
     if stem_language:
         options["stem_language"] = stem_language
+    if fold_accents:
+        options["fold_accents"] = True
     if (start / "manifest.json").exists():
         before = json.loads((start / "manifest.json").read_text()).get("options", {})
         if before.get("attribute") != options.get("attribute"):
@@ -52,6 +58,9 @@ def empty_start(folder: Path, attributes: Sequence[str] = (), stem_language: str
             raise ConfigError(f"{folder}: was begun with {named} attributes; give the same, or another folder")
         if (language := before.get("stem_language", "")) != stem_language:
             named = f"with --stem {language}" if language else "without --stem"
+            raise ConfigError(f"{folder}: was begun {named}; give the same, or another folder")
+        if (folds := before.get("fold_accents", False)) != fold_accents:
+            named = f"with{'' if folds else 'out'} input.fold_accents"
             raise ConfigError(f"{folder}: was begun {named}; give the same, or another folder")
     else:
         with writing_to(start):

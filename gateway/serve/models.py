@@ -239,7 +239,7 @@ class Stream(BaseModel):
             "examples": [
                 {"attributes": [{"name": "price", "type": "number"}], "kinds": ["boolean", "topk"],
                  "distance": "sphere", "projection": "plate-carree", "world": [-180, -90, 180, 90],
-                 "window": "count:100000", "stem": "", "next_seq": 18, "complete_through": 17}
+                 "window": "count:100000", "stem": "", "fold_accents": False, "next_seq": 18, "complete_through": 17}
             ]
         }
     )  # fmt: skip
@@ -251,6 +251,7 @@ class Stream(BaseModel):
     world: list[float] = Field(description="west, south, east, north in degrees")
     window: str
     stem: str = Field(description="language in which words are stemmed; empty for none")
+    fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
 

@@ -166,4 +166,5 @@ def stream_facts(vocabulary: Vocabulary, space: Space, kinds: Kinds) -> dict[str
         "projection": space.projection,
         "world": [space.west, space.south, space.east, space.north],
         "stem": vocabulary.stem_language,
+        "fold_accents": vocabulary.folds_accents,
     }

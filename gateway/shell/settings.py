@@ -25,7 +25,7 @@ OTHER_VARIABLES = ("SKYRAY_CONFIG", "SKYRAY_KERNEL_CACHE", "SKYRAY_KEY", "SKYRAY
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "input": (
         *("messages", "subscriptions", "from", "vocabulary", "attribute", "strict_attributes", "numbers", "stem"),
-        *("follow", "limit", "rate", "strict"),
+        *("fold_accents", "follow", "limit", "rate", "strict"),
     ),
     "output": ("out", "overwrite", "sink", "to", "to_wait_s", "rejects", "log_format"),
     "columns": (

@@ -62,10 +62,16 @@ def test_empty_start_keeps_its_stems(tmp_path):
     for stem in ("", "german"):
         with pytest.raises(ConfigError, match="was begun with --stem english; give the same, or another folder"):
             empty_start(tmp_path, (), stem)
+    folded = tmp_path / "folded"
+    assert load_vocabulary(empty_start(folded, (), "", True), 10).keyword_terms("Café") == ["cafe"]
+    with pytest.raises(ConfigError, match="was begun with input.fold_accents; give the same, or another folder"):
+        empty_start(folded)
     plain = empty_start(tmp_path / "plain")
     assert load_vocabulary(plain, 10).stem_language == ""
     with pytest.raises(ConfigError, match="was begun without --stem"):
         empty_start(tmp_path / "plain", (), "english")
+    with pytest.raises(ConfigError, match="was begun without input.fold_accents"):
+        empty_start(tmp_path / "plain", (), "", True)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,10 @@ def test_empty_start_keeps_its_stems(tmp_path):
     [
         (("--stem", "klingon"), "stem language 'klingon' is not known"),
         (("--stem", "english", "--vocabulary", "etl"), "--stem: the stream has the words of its --vocabulary"),
+        (
+            ("--set", "input.fold_accents=true", "--vocabulary", "etl"),
+            "input.fold_accents: the stream has the words of",
+        ),
     ],
 )
 def test_command_stem_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, more, said):
@@ -96,3 +106,26 @@ def test_engine_stems_as_the_etl_does(tmp_path):
         skyray.Engine(stemming="klingon")
     with pytest.raises(ConfigError, match="stemming: is that of the vocabulary's folder; leave it out"):
         skyray.Engine(write_etl(tmp_path / "etl", random_rows(20)), stemming="english")
+
+
+def test_command_and_engine_fold_accents_as_the_etl_does(tmp_path):
+    subscribed = wide_subscription(KINDS.named("boolean"), "s", ["cafe"])
+    rows = [{"subscribe": subscribed}, {"id": "m", "text": "Un CAFÉ", **PLACE}]
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with (
+        open(tmp_path / "lines.jsonl") as file,
+        Command(
+            ["live", "--set", "input.fold_accents=true", "--out", tmp_path / "out"], source=file.fileno()
+        ) as command,
+    ):
+        code, told, _ = command.finish(120)
+    assert code == 0 and [row["message_id"] for row in map(json.loads, told.splitlines()) if "message_id" in row] == [
+        "m"
+    ]
+    assert verify_run(tmp_path / "out").exact
+    engine = skyray.Engine(["Un café"], fold_accents=True)
+    engine.subscribe(subscribed)
+    assert engine.vocabulary.terms == ["cafe", "un"]
+    assert [update["subscription_id"] for update in engine.publish(rows[1])] == ["s"]
+    with pytest.raises(ConfigError, match="fold_accents: is that of the vocabulary's folder; leave it out"):
+        skyray.Engine(write_etl(tmp_path / "etl", random_rows(20)), fold_accents=True)

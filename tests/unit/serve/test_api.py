@@ -338,6 +338,7 @@ def test_stream_says_what_clients_need_to_know(served):
         "world": [-180, -90, 180, 90],
         "window": "count:1000",
         "stem": "english",
+        "fold_accents": False,
         "next_seq": seq + 1,
         "complete_through": seq,
     }
