@@ -10,12 +10,8 @@ beginning. Every way must be answered the same, and read the same updates. Media
 
 import asyncio
 import json
-import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -27,25 +23,10 @@ from benchmarks import command
 from benchmarks.command import Tell, verdict
 from benchmarks.stopwatch import in_turns, medians
 from skyray import AsyncClient, Client
+from tests.support.serving import Served
 
 _GROUP, _PART = 1_000, 50
 WAYS = ("bare", "client", "awaited")
-
-
-@contextmanager
-def server(out: Path) -> Iterator[str]:
-    """The address of a server of its own, once it matches."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = ["serve", "--out", str(out), "--port", str(port), "--query-bolts", "1"]
-    with subprocess.Popen([sys.executable, "-m", "gateway.entry", *words], stderr=subprocess.DEVNULL) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            with Client(url, patience_s=300) as client:
-                client.ready()
-            yield url
-        finally:
-            process.terminate()
 
 
 def messages_of(name: str, count: int, words: int) -> list[dict[str, Any]]:
@@ -145,7 +126,8 @@ def measure(
 ) -> dict[str, Any]:
     """Let all ways publish in turns, then read in turns."""
     few = max(1, messages // _PART)
-    with tempfile.TemporaryDirectory() as scratch, server(Path(scratch) / "out") as url:
+    with tempfile.TemporaryDirectory() as scratch, Served(Path(scratch) / "out") as served:
+        url = f"http://127.0.0.1:{served.port}"
         with Client(url) as client:
             client.subscribe_many(
                 {

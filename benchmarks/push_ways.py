@@ -8,11 +8,9 @@ from the oracle, so that what is measured is what push alone costs.
 
 import http.client
 import json
-import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -24,11 +22,11 @@ from typing import Any, Self
 import numpy as np
 import psutil
 
-from benchmarks.command import ROOT
 from benchmarks.peers import PostGIS
 from benchmarks.push_clients import Collected, End, Reading, SlowClient, collect, listen
 from benchmarks.push_load import Messages, Subscriptions
 from matching.errors import ConfigError, TopologyError
+from tests.support.serving import Served
 
 #: Seconds that a server may take to start, and a collector to be ready or to answer.
 _START_S, _ANSWER_S = 120.0, 90.0
@@ -162,19 +160,9 @@ class Skyray(Way):
             for number, (word, box) in enumerate(columns):
                 row = {"subscription_id": f"s{number}", "kind": "boolean", "keywords": f"w{word}", "region": box}
                 lines.write(json.dumps(row) + "\n")
-        words = [sys.executable, "-m", "gateway.cli", "serve", "--out", str(self.folder / "serve"), "--port", "0"]
-        words += ["--subscriptions", str(file), "--query-bolts", "1"]
-        said = self.folder / "said"
-        with open(said, "wb") as errors:
-            self._server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
-        deadline_s = time.monotonic() + _START_S
-        while "event=ready" not in (text := said.read_text()):
-            if self._server.poll() is not None or time.monotonic() > deadline_s:
-                self._server.kill()
-                raise TopologyError(f"`skyray serve` has not started: {text[-2000:]}")
-            time.sleep(0.05)
-        self._port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", text)[0])
-        self._await_matching(deadline_s)
+        self._served = Served(self.folder / "serve", "--subscriptions", file)
+        self._port = self._served.port
+        self._await_matching(time.monotonic() + _START_S)
         return self
 
     def _await_matching(self, deadline_s: float) -> None:
@@ -193,14 +181,13 @@ class Skyray(Way):
             number += 1
 
     def __exit__(self, *_: object) -> None:
-        self._server.terminate()
         try:
-            self._server.wait(30)
+            self._served.end(30)
         finally:
-            self._server.kill()
+            self._served.__exit__()
 
     def processes(self) -> list[psutil.Process]:
-        return [psutil.Process(self._server.pid)]
+        return [psutil.Process(self._served.process.pid)]
 
     def collector(self) -> Collector:
         requests = []

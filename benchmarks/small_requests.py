@@ -6,27 +6,24 @@ stream of events, and sends the next: so every message is a batch of its own. Th
 the server's threads, as Linux counts it, which get their names from the way in which this module starts the server.
 """
 
-import ctypes
-import http.client
 import json
 import re
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from benchmarks import command
 from benchmarks.stopwatch import in_turns, medians
-from gateway.entry import main
 from matching.errors import TopologyError
+from tests.support.processes import Command
+from tests.support.serving import call
 
 #: Seconds that the server may take to start, and an answer or an event to come.
 _START_S, _ANSWER_S = 180.0, 20.0
@@ -41,8 +38,18 @@ _OTHERS = [
     {"subscription_id": "skyline", "kind": "skyline", "keywords": "ramen", "region": [139, 35, 140, 36]},
 ]
 LOADS = {"boolean": [_BOOLEAN], "each_kind": [_BOOLEAN, *_OTHERS]}
-#: Of the system call that names a thread.
-_PR_SET_NAME = 15
+#: `skyray` whose threads the system knows by name; 15 is PR_SET_NAME.
+_NAMED = """
+import ctypes, sys, threading
+from gateway.entry import main
+run, library = threading.Thread.run, ctypes.CDLL(None)
+def named(thread):
+    library.prctl(15, thread.name.encode()[:15], 0, 0, 0)
+    run(thread)
+threading.Thread.run = named
+sys.argv[0] = "skyray"
+sys.exit(main())
+"""
 
 
 def bench(
@@ -71,49 +78,27 @@ def bench(
     return {"workload": workload, "measured": figures, "turns": every, "exact": exact, "compared": compared}
 
 
-class _Server:
+class _Server(Command):
     """`skyray serve` with these subscriptions while the block lasts."""
 
     def __init__(self, folder: Path, subscriptions: list[dict[str, Any]]):
-        self._folder = folder
-        self._subscriptions = subscriptions
-
-    def __enter__(self) -> Self:
-        said = self._folder / "said"
-        words = [sys.executable, "-m", "benchmarks.small_requests", "serve"]
-        words += ["--out", str(self._folder / "serve"), "--port", "0"]
-        with open(said, "wb") as errors:
-            self._process = subprocess.Popen(words, cwd=command.ROOT, stdout=subprocess.DEVNULL, stderr=errors)
-        deadline_s = time.monotonic() + _START_S
-        while "event=ready" not in (text := said.read_text()):
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                self._process.kill()
-                raise TopologyError(f"`skyray serve` has not started: {text[-2000:]}")
-            time.sleep(0.05)
-        self.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", text)[0])
-        for row in self._subscriptions:  # the first of a kind waits for its kernels
-            with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_START_S)) as one:
-                one.request("POST", "/v1/subscriptions", json.dumps(row), {"Content-Type": "application/json"})
-                if (answer := one.getresponse()).status != 201:
-                    raise TopologyError(f"subscription refused: {answer.read()!r}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        finally:
-            self._process.kill()
+        super().__init__(["serve", "--out", folder / "serve", "--port", 0], script=_NAMED)
+        self.await_(lambda: "event=ready" in self.read()[1], _START_S)
+        self.port = int(re.findall(r"http://127\.0\.0\.1:(\d+)", self.read()[1])[0])
+        for row in subscriptions:  # the first of a kind waits for its kernels
+            answer = call(self.port, "POST", "/v1/subscriptions", row, _START_S)
+            if answer.status != 201:
+                raise TopologyError(f"subscription refused: {answer.body!r}")
 
     def spent_us(self) -> Counter[str]:
         """Microseconds of processor time so far, by the names of threads; `main` has the topology."""
         spent: Counter[str] = Counter()
-        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             try:
                 name, taken = (task / "comm").read_text().strip(), (task / "schedstat").read_text()
             except OSError:  # it has ended
                 continue
-            name = "main" if task.name == str(self._process.pid) else re.sub(r"[-_\d]+$", "", name)
+            name = "main" if task.name == str(self.process.pid) else re.sub(r"[-_\d]+$", "", name)
             spent[name] += int(taken.split()[0]) // 1_000
         return spent
 
@@ -192,18 +177,5 @@ def _turn(server: _Server, warm_up: int, messages: int, idle_s: float) -> dict[s
     return {"figures": figures, "compared": wanted.total(), "missing": missing, "extra": extra}
 
 
-def _serve(words: list[str]) -> int:
-    """`skyray serve`, whose threads the system knows by name."""
-    run, library = threading.Thread.run, ctypes.CDLL(None)
-
-    def named(thread: threading.Thread) -> None:
-        library.prctl(_PR_SET_NAME, thread.name.encode()[:15], 0, 0, 0)
-        run(thread)
-
-    threading.Thread.run = named  # type: ignore[method-assign]
-    sys.argv = ["skyray", *words]
-    return main()
-
-
 if __name__ == "__main__":
-    sys.exit(_serve(sys.argv[1:]) if sys.argv[1:2] == ["serve"] else command.main(bench))
+    sys.exit(command.main(bench))

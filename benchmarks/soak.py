@@ -9,15 +9,12 @@ what has come since the warm-up is compared with the count of a follower of ever
 
 import http.client
 import json
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -26,12 +23,13 @@ import psutil
 import pyarrow.parquet as pq
 
 from benchmarks import command
-from benchmarks.command import ROOT, verdict
+from benchmarks.command import verdict
 from gateway.runs.verify import verify_run
+from tests.support.serving import Served
 
 _KINDS = ("boolean", "topk", "knn", "skyline")
 _WORDS, _ROWS = 2_000, 100
-#: Seconds that a server takes to begin or to end at most, and between two tries of a client.
+#: Seconds in which a follower has everything at most, and between two tries of a client.
 _PATIENCE_S, _REST_S = 120.0, 0.2
 #: A follower leaves after so many seconds and comes again.
 _LEAVES_S = 30.0
@@ -70,7 +68,10 @@ def bench(
     tell: command.Tell = print,
 ) -> dict[str, Any]:
     """Samples, what grows by the minute, and whether all is flat and exact."""
-    with tempfile.TemporaryDirectory(prefix="skyray-soak-") as scratch, _served(Path(scratch) / "out", executor) as one:
+    with (
+        tempfile.TemporaryDirectory(prefix="skyray-soak-") as scratch,
+        _Sampled(Path(scratch) / "out", executor) as one,
+    ):
         load = _Load(one.port, rate, subscriptions, followers, warm_up)
         began_s = time.monotonic()
         with load:
@@ -80,7 +81,9 @@ def bench(
             samples = list(_samples(one, began_s, lambda: time.monotonic() > until_s, every, load, tell))
             load.stop_sending()
             load.await_all()
-        ended_s = one.end()
+        began_s = time.monotonic()
+        one.end(_ENDING_S)
+        ended_s = time.monotonic() - began_s
         written = _updates_after(one.out, warm_up - 1)
         tell(f"verifies; it took {ended_s:.1f} s to end")
         report = verify_run(one.out, sample=max(200, 600 // len(_KINDS)))
@@ -129,14 +132,12 @@ def flatness(found: dict[str, Any], most_growth: float) -> dict[str, bool]:
     }
 
 
-class _Served:
+class _Sampled(Served):
     """A server as a process, and its folder."""
 
-    def __init__(self, out: Path, process: subprocess.Popen, log: Path):
+    def __init__(self, out: Path, executor: str):
+        super().__init__(out, "--executor", executor, "--window", "count:20000", "--set", "stream.most_terms=100000")
         self.out = out
-        self.process = process
-        self.port = int(_awaited(log, r"http://127\.0\.0\.1:(\d+)", process)[1])
-        _awaited(log, "event=ready", process)
 
     def sample(self, began_s: float, messages: int) -> Sample:
         rss = descriptors = threads = 0
@@ -149,38 +150,6 @@ class _Served:
         updates, checkpoints, whole = (_bytes_of(self.out / name) for name in ("updates", "checkpoints", "."))
         rest = whole - updates - checkpoints
         return Sample(time.monotonic() - began_s, rss, descriptors, threads, rest, updates, checkpoints, messages)
-
-    def end(self) -> float:
-        """SIGTERM; seconds until it has ended."""
-        began_s = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(_ENDING_S)
-        return time.monotonic() - began_s
-
-
-@contextmanager
-def _served(out: Path, executor: str) -> Iterator[_Served]:
-    log = out.with_suffix(".log")
-    words = ["serve", "--out", str(out), "--port", "0", "--executor", executor, "--query-bolts", "1"]
-    words += ["--window", "count:20000", "--set", "stream.most_terms=100000"]
-    with log.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", "gateway.cli", *words], cwd=ROOT, stdout=file, stderr=file)
-    try:
-        yield _Served(out, process, log)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-def _awaited(log: Path, pattern: str, process: subprocess.Popen) -> re.Match[str]:
-    """Wait until a server has written something."""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while (match := re.search(pattern, log.read_text())) is None:
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            raise RuntimeError(f"the server does not say {pattern!r}: {log.read_text()}")
-        time.sleep(_REST_S)
-    return match
 
 
 def _updates_after(out: Path, seq: int) -> int:
@@ -198,7 +167,7 @@ def _bytes_of(folder: Path) -> int:
 
 
 def _samples(
-    served: _Served, began_s: float, over: Callable[[], bool], every_s: float, load: "_Load", tell: command.Tell
+    served: _Sampled, began_s: float, over: Callable[[], bool], every_s: float, load: "_Load", tell: command.Tell
 ) -> Iterator[Sample]:
     number, first_s = 0, time.monotonic()
     while not over():

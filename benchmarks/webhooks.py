@@ -9,7 +9,6 @@ has to come, once in all requests that were taken, and to the latency's webhooks
 """
 
 import asyncio
-import http.client
 import json
 import re
 import subprocess
@@ -17,8 +16,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +28,7 @@ from benchmarks.command import verdict
 from benchmarks.stopwatch import medians
 from gateway.sinks.webhooks.dispatch import IN_FLIGHT
 from gateway.sinks.webhooks.signing import new_secret, signed_headers
+from tests.support.serving import Served, call
 
 HOOKS, BAD = 20, ("hang", "fail", "redirect", "drip")
 #: Subscriptions of the webhook whose throughput is measured, each with a word of its own.
@@ -84,33 +82,8 @@ class Endpoint:
             writer.close()
 
 
-@contextmanager
-def served(out: Path) -> Iterator[int]:
-    """A server of a folder, and its port."""
-    command = [sys.executable, "-m", "gateway.cli", "serve", "--out", str(out), "--port", "0", "--query-bolts", "1"]
-    command += ["--window", "count:10000", "--set", "webhooks.allow_host=127.0.0.1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            port = 0
-            for line in process.stderr:
-                found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-                port = int(found[1]) if found else port
-                if "event=ready" in line:
-                    break
-            yield port
-        finally:
-            process.terminate()
-            process.stderr.read()
-
-
-def call(port: int, method: str, path: str, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
-        return json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
+#: Options of `skyray serve`.
+_OPTIONS = "--window", "count:10000", "--set", "webhooks.allow_host=127.0.0.1"
 
 
 def message(text: str) -> dict[str, Any]:
@@ -120,7 +93,8 @@ def message(text: str) -> dict[str, Any]:
 async def latencies(endpoint: Endpoint, ways: list[str], seconds: float, a_second: int) -> dict[str, Any]:
     """How late the updates of the last 16 webhooks come, in milliseconds."""
     endpoint.book.clear()
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder, "out")) as port:
+    with tempfile.TemporaryDirectory() as folder, Served(Path(folder, "out"), *_OPTIONS) as served:
+        port = served.port
 
         def prepare() -> None:
             for place, way in enumerate(ways):
@@ -161,7 +135,8 @@ async def throughput(endpoint: Endpoint, messages: int, rounds: int, tell: comma
     """Requests and updates a second of one webhook from the beginning, beside the client, by the size of a batch; and
     how many updates were missing or came more often than once."""
     found, wrong = [], 0
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder, "out")) as port:
+    with tempfile.TemporaryDirectory() as folder, Served(Path(folder, "out"), *_OPTIONS) as served:
+        port = served.port
         await asyncio.to_thread(_publish, port, messages)
         for size in (1, 100):
             turns: list[dict[str, float]] = []
@@ -199,7 +174,7 @@ async def _of_webhook(endpoint: Endpoint, port: int, updates: int, size: int) ->
     while len(endpoint.book) * size < updates and time.monotonic() < began_s + 300:
         await asyncio.sleep(0.005)
     bodies, took_s = [each for _, _, each in endpoint.book], time.monotonic() - began_s
-    await asyncio.to_thread(call, port, "PATCH", f"/v1/webhooks/{hook['id']}", {"state": "paused"})
+    await asyncio.to_thread(call, port, "PATCH", f"/v1/webhooks/{hook.json['id']}", {"state": "paused"})
     return bodies, {"requests_per_s": len(bodies) / took_s, "updates_per_s": len(bodies) * size / took_s}
 
 
