@@ -16,7 +16,7 @@ from matching.model import BOOLEAN, DECAY, KNN, SKYLINE, TOPK
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.operator import SkylineOperator
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from matching.topk.engines.skype import Skype
 from matching.topk.operator import TopkOperator
 from matching.topk.windows.segments import Segments
@@ -124,7 +124,7 @@ KINDS = Kinds(
                 sweep="baselines.skyline.sweep:Sweep",
             ),
             windows=ByName(
-                InvertedWindow,
+                GridWindow,
                 mf_rtree="papers.skyline.mf_rtree:MfRtree",
                 mf_rtree_paper="papers.skyline.mf_rtree:MfRtreePaper",
                 ir_tree="baselines.skyline.ir_tree:IrTree",

@@ -176,6 +176,7 @@ class OperatorContext:
     fading : DecayParameters    for kinds whose scores decay; None if the run has none
     options : mapping    settings of single kinds, by name
     ranges : bool        routers drop messages by the influence of subscriptions (`Ranged`)
+    window_tasks : int   tasks among which the messages of the window are dealt out
     """
 
     space: Space
@@ -189,6 +190,7 @@ class OperatorContext:
     options: Mapping[str, str] = field(default_factory=dict)
     fading: DecayParameters | None = None
     ranges: bool = False
+    window_tasks: int = 1
 
 
 class KindOperator(ABC):

@@ -148,12 +148,8 @@ class RunConfig(BaseModel):
     )
     tuple_bolts: Tasks = Field(
         default_factory=_beside_query_bolts,
-        description="tasks that answer window queries; by default one to 16 query bolts",
-    )
-    window_parts: Tasks = Field(
-        default=1,
-        description="parts of the window, at most one for each tuple bolt: each of these stores one part, and several "
-        "that store the same share the queries",
+        description="tasks that store the window, each its share of the messages, and answer queries of it; by default "
+        "one to 16 query bolts",
     )
     distribution_bolts: Tasks = Field(
         default_factory=_beside_query_bolts, description="tasks that route messages; by default one to 16 query bolts"
@@ -370,7 +366,7 @@ def load_config(options: Mapping[str, Any]) -> RunConfig:
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
-        *("query_threads", "window_parts", "router", "placement_sample", "signatures", "engine", "window_index"),
+        *("query_threads", "router", "placement_sample", "signatures", "engine", "window_index"),
         *("threshold_rule", "allow_loss", "credits", "seed"),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
@@ -378,6 +374,8 @@ CHANGEABLE = frozenset(
         *("aggregation_memory_mib", "delivery_memory_mib", "spout_memory_mib"),
     }
 )
+#: Settings of earlier releases, on which no result depended: a run that was begun with one is resumed without it.
+_FORMER = frozenset({"window_parts"})
 
 
 def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
@@ -404,7 +402,8 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
         )
     if given.get("executor") == "local":  # one process: no load to rebalance
         given.setdefault("rebalance", False)
-    return _build(given, {name: value for name, value in before.items() if name not in given}, RunConfig)
+    kept = {name: value for name, value in before.items() if name not in given and name not in _FORMER}
+    return _build(given, kept, RunConfig)
 
 
 #: Settings that a live stream does not take, or names otherwise.

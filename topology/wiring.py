@@ -21,6 +21,7 @@ import distribution.location
 import distribution.name_hash
 import distribution.placed
 import distribution.signatures.warmup
+import distribution.splitting
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -83,7 +84,6 @@ def wire(
     fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
-    window_parts: int = 1,
     aggregation_bolts: int = 1,
     delivery_bolts: int = 1,
     credits: int = 4,
@@ -104,8 +104,6 @@ def wire(
         indexed for a kind once it needs them.
     warmed_kinds : collection of str
         Kinds whose kernels are prepared before the spouts open; by default those of `used_kinds`, else all.
-    window_parts : int
-        Parts of the window, of each of which tuple tasks have copies (`bolts.copies`).
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
     query_threads : int
@@ -131,12 +129,12 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds, window_parts), tasks=distribution_bolts)
-    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads)
+    builder.bolt("distribution", DistributionBolt(router, kinds), tasks=distribution_bolts)
+    query = QueryBolt(router, space, window, engines, options, kinds, fading, query_threads)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
-    builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
+    builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
     builder.edge("messages", "batches", "distribution", DIRECT)
     builder.edge("messages", "ids", "delivery", ALL)
@@ -144,15 +142,12 @@ def wire(
         builder.edge("subscriptions", "changes", receiver, ALL)
     builder.edge("distribution", "parts", "query", DIRECT)
     builder.edge("distribution", "whole", "query", ALL)
-    if min(window_parts, tuple_bolts) == 1:
-        builder.edge("distribution", "window", "tuples", ALL)
-    else:
-        builder.edge("distribution", "window_part", "tuples", DIRECT)
+    builder.edge("distribution", "window", "tuples", DIRECT)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
         builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
-    builder.edge("query", "window_query", "tuples", DIRECT, feedback=True)
+    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -173,7 +168,8 @@ def wire(
     named = tuple(engines.items()), tuple(window_indexes.items())
     # a stream that is served begins before any kernel is there, and hashes few names at a time
     hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
-    warmed = partial(warm_up, kinds, *named, used, (*hashing, *_routing_of(router)))
+    dealing = ("window parts",) if tuple_bolts > 1 else ()
+    warmed = partial(warm_up, kinds, *named, used, (*hashing, *dealing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
@@ -204,6 +200,7 @@ _ROUTING: Mapping[str, Callable[[], None]] = {
     "router keyword": distribution.keyword.warmup,
     "placement by cost": distribution.placed.warmup,
     "signatures": distribution.signatures.warmup.warmup,
+    "window parts": distribution.splitting.warmup,
     "names": distribution.name_hash.warmup,
 }
 
@@ -505,7 +502,6 @@ def _wired(
         fading=fading_of(config, vocabulary),
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
-        window_parts=config.window_parts,
         aggregation_bolts=config.aggregation_bolts,
         delivery_bolts=config.delivery_bolts,
         credits=credits,

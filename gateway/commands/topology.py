@@ -78,7 +78,6 @@ def _plan_without_data(config: RunConfig) -> Any:
         window_indexes=config.window_index,
         distribution_bolts=config.distribution_bolts,
         tuple_bolts=config.tuple_bolts,
-        window_parts=config.window_parts,
         aggregation_bolts=config.aggregation_bolts,
         delivery_bolts=config.delivery_bolts,
         credits=config.credits or CREDITS,

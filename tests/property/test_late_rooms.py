@@ -147,7 +147,9 @@ class Run:
         self.rng, self.batches, self.tasks, self.shared = np.random.default_rng(seed), batches, tasks, shared
         window, options = window_of(recipe), {"threshold_rule": rule}
         self.operators: list[Any] = [
-            kind.make_operator(OperatorContext(SPACE, window, task, tasks, relaxes=routed, options=options))
+            kind.make_operator(
+                OperatorContext(SPACE, window, task, tasks, relaxes=routed, options=options, window_tasks=_WINDOW_TASKS)
+            )
             for task in range(tasks)
         ]
         for operator in self.operators:
