@@ -112,6 +112,8 @@ class Kind:
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
     windows : mapping         name to `WindowIndex`, the default first
     operator : type of KindOperator
+    beside : mapping          component -> its work, as a multiple of what all query bolts do for the kind, and so how
+                              many tasks it has for each of them
     recipe : Recipe
     """
 
@@ -132,6 +134,7 @@ class Kind:
     columns: tuple[str, ...] = ()
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
 
     @property

@@ -35,8 +35,6 @@ from topology.given import Given
 MAX_TASKS = 4096
 #: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
 MAX_AHEAD_S = 86_400.0
-#: Query bolts for each distribution and each tuple bolt, where settings give no numbers.
-QUERY_BOLTS_EACH = 16
 #: Batches in flight, where neither settings nor the size of batches give a number.
 CREDITS = 4
 #: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues
@@ -73,9 +71,10 @@ def _beside_address(values: Mapping[str, Any]) -> Literal["local", "ray"]:
     return "ray" if values.get("address") else "local"
 
 
-def _beside_query_bolts(values: Mapping[str, Any]) -> int:
-    """How many tasks of a lighter component, where settings give no number: by the valid settings before it."""
-    return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
+def _chosen(what: str) -> Any:
+    return Field(
+        default=None, description=f"tasks that {what}; by default as many as suit kinds, router and query bolts"
+    )
 
 
 def _reserved(what: str, by: str) -> Any:
@@ -146,16 +145,10 @@ class RunConfig(BaseModel):
         description="threads in which a query bolt matches kinds beside each other; 0: one on ray, on local as many as "
         "there are cores",
     )
-    tuple_bolts: Tasks = Field(
-        default_factory=_beside_query_bolts,
-        description="tasks that store the window, each its share of the messages, and answer queries of it; by default "
-        "one to 16 query bolts",
-    )
-    distribution_bolts: Tasks = Field(
-        default_factory=_beside_query_bolts, description="tasks that route messages; by default one to 16 query bolts"
-    )
-    aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
-    delivery_bolts: Tasks = Field(default=1, description="tasks that write updates, each those of its subscriptions")
+    tuple_bolts: Tasks | None = _chosen("store the window, each its share of the messages, and answer queries of it")
+    distribution_bolts: Tasks | None = _chosen("route messages")
+    aggregation_bolts: Tasks | None = _chosen("merge partial answers of the window")
+    delivery_bolts: Tasks | None = _chosen("write updates, each those of its subscriptions")
     engine: dict[str, str] = Field(
         default_factory=dict, description="engine for a kind, KIND=NAME; the default otherwise"
     )
@@ -374,6 +367,7 @@ CHANGEABLE = frozenset(
         *("aggregation_memory_mib", "delivery_memory_mib", "spout_memory_mib"),
     }
 )
+
 #: Settings of earlier releases, on which no result depended: a run that was begun with one is resumed without it.
 _FORMER = frozenset({"window_parts"})
 

@@ -9,7 +9,7 @@
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from distribution.routers import REBALANCING, placeable, router_named
 from matching.errors import ConfigError, InputError
 from matching.fields import Refusal
 from matching.half_life import DecayParameters
-from matching.kind_table import Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
@@ -59,6 +59,7 @@ from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
 from topology.engines import check_distance, filter_refusal, kinds_without_filters
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
+from topology.sizing import BESIDE, beside
 from topology.warmup import Warmed, in_turn, parts
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
@@ -468,6 +469,12 @@ def build_live_plan(
     )
 
 
+def bolts_beside(config: RunConfig, router: Router, kinds: Iterable[Kind]) -> dict[str, int]:
+    """Tasks beside the query bolts, as `wire` takes them: of the settings, else as `topology.sizing.beside` chooses."""
+    chosen = beside(router.tasks, kinds, router.table().sends_all)
+    return {setting: getattr(config, setting) or chosen[name] for name, setting in BESIDE.items()}
+
+
 def _wired(
     config: RunConfig,
     messages: Spout,
@@ -486,6 +493,7 @@ def _wired(
     rows = None if config.checkpoint_every else PART_ROWS
     out = str(config.out.absolute())
     delivery = DeliveryBolt(out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener)
+    used = kinds.run if used_kinds is None else map(kinds.named, used_kinds)
     return wire(
         messages,
         subscriptions,
@@ -500,10 +508,7 @@ def _wired(
         used_kinds=used_kinds,
         warmed_kinds=warmed_kinds,
         fading=fading_of(config, vocabulary),
-        distribution_bolts=config.distribution_bolts,
-        tuple_bolts=config.tuple_bolts,
-        aggregation_bolts=config.aggregation_bolts,
-        delivery_bolts=config.delivery_bolts,
+        **bolts_beside(config, router, used),
         credits=credits,
         query_threads=threads_of(config.query_threads, config.executor == "local"),
     )

@@ -126,13 +126,6 @@ def test_run_config_frozen_and_pickled_keeps_origins():
     assert again.origins == config.origins
 
 
-def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many():
-    many = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64)
-    few = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=15)
-    named = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64, tuple_bolts=1)
-    assert [(each.tuple_bolts, each.distribution_bolts) for each in (many, few, named)] == [(4, 4), (1, 1), (1, 4)]
-
-
 @pytest.mark.parametrize(
     ("given", "bolts"),
     [
