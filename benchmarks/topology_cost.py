@@ -214,10 +214,11 @@ def plan_of(
     told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
     delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
     engines = {kind: stream.engine} if stream.engine else {}
+    numbers: dict[str, Any] = {BESIDE[name]: tasks for name, tasks in (beside or {}).items()}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
         kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading,
-        **{BESIDE[name]: tasks for name, tasks in (beside or {}).items()},
+        **numbers,
     )  # fmt: skip
     clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=KINDS, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]

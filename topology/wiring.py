@@ -469,7 +469,7 @@ def build_live_plan(
     )
 
 
-def bolts_beside(config: RunConfig, router: Router, kinds: Iterable[Kind]) -> dict[str, int]:
+def bolts_beside(config: RunConfig, router: Router, kinds: Iterable[Kind]) -> dict[str, Any]:
     """Tasks beside the query bolts, as `wire` takes them: of the settings, else as `topology.sizing.beside` chooses."""
     chosen = beside(router.tasks, kinds, router.table().sends_all)
     return {setting: getattr(config, setting) or chosen[name] for name, setting in BESIDE.items()}

@@ -53,10 +53,10 @@ def merge_answers(parts: Sequence[Candidates]) -> Candidates:
     # the rows of each part ascend, so that little is left to sort; few of all candidates are, so these come by seq
     order = np.argsort(np.concatenate([np.repeat(rows, np.diff(part.offsets)) for part in parts]), kind="stable")
     columns = (np.concatenate(column)[order] for column in zip(*(part[1:] for part in parts), strict=True))
-    found = useful(Candidates(np.sum([part.offsets for part in parts], axis=0), *columns))
+    found = useful(Candidates._make([np.sum([part.offsets for part in parts], axis=0), *columns]))
     order = np.empty(found.seq.shape[0], np.int64)
     sort_rows(found.seq, found.offsets, order)
-    return Candidates(found.offsets, *(column[order] for column in found[1:]))
+    return Candidates._make([found.offsets, *(column[order] for column in found[1:])])
 
 
 def useful(found: Candidates) -> Candidates:
