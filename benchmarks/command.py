@@ -41,7 +41,10 @@ def main(measure: Callable[..., dict[str, Any]], compares: bool = True) -> int:
                 parser.add_argument(each.name, **how)
             else:
                 parser.add_argument(f"--{each.name.replace('_', '-')}", default=each.default, **how)
-    report = measure(**vars(parser.parse_args()), tell=say)
+    parser.add_argument("--json", action="store_true", help="print JSON, as always")
+    options = vars(parser.parse_args())
+    del options["json"]
+    report = measure(**options, tell=say)
     print(json.dumps({"made_by": provenance(), **report}, indent=1))
     return 0 if not compares or all(report.get(what, True) for what in ("exact", "flat", "worked")) else 1
 

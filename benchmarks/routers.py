@@ -40,6 +40,7 @@ from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.executors.local import pause_local, run_local
 from topology.core.metrics import RunReport
+from topology.sizing import beside
 
 #: Subscriptions by kind and messages in the window, unless told otherwise; and parts of an operator's time.
 _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn": 1_000_000}, 50_000
@@ -70,16 +71,18 @@ def rebalanced(stream: Stream, saved: Saved, name: str, bolts: int) -> Saved:
 def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0) -> dict[str, Any]:
     """One run in this process: microseconds a message of the busiest tasks, and what went between tasks.
 
-    One task of every other component for `each` query bolts; 0: one of each.
+    One task of every other component for `each` query bolts; 0: as many as a run has.
     """
-    light = max(1, bolts // each) if each else 1
     router, book = router_of(stream, name, bolts), Counter()
+    light = beside(bolts, [stream.case.kind], router.table().sends_all)
+    if each:
+        light = dict.fromkeys(light, max(1, bolts // each))
     if isinstance(router, PlacedRouter):  # placed together, as if they had been there before the first message
         placer = router.placer()
         placer.place_all(stream.case.table)
         saved = saved._replace(parts={**saved.parts, "subscriptions": [placer.arrays()]})
     with tempfile.TemporaryDirectory(prefix="skyray-routers-") as out:
-        plan = plan_of(stream, router, out, light=light)
+        plan = plan_of(stream, router, out, beside=light)
         report = run_local(plan, resume=saved, watch=Weighed(book), work_ns=thread_time_ns)
     each_us, spent = 1e6 / stream.timed, {}
     for component, part in report.components.items():
@@ -99,7 +102,7 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0
         "slowest": max(spent, key=lambda component: max(spent[component])),
         "busiest_us": {component: max(of_tasks) for component, of_tasks in spent.items()},
         "busiest_parts_us": {name: _parts_of(report, plan, name, book, each_us) for name in report.components},
-        "light_bolts": light,
+        "beside": light,
         "updates_of_busiest_share": _share(report, "delivery", "updates"),
         "query_us": spent["query"][busiest],
         "query_max_to_mean": spent["query"][busiest] / (sum(spent["query"]) / bolts),
@@ -180,7 +183,7 @@ def bench(
     engine: Annotated[str | None, "index of the query bolts, the kind's default one without"] = None,
     scattered: Annotated[float, "share of messages that lie anywhere, not where subscriptions are"] = 0.0,
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
-    light: Annotated[int, "query bolts for each bolt of every other component; 0: one of each"] = 0,
+    light: Annotated[int, "query bolts for each bolt of every other component; 0: as a run chooses"] = 0,
     balanced: Annotated[int, "1: simulated routers by place begin with parts cut by the work of a first run"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,

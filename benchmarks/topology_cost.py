@@ -57,6 +57,7 @@ from topology.core.executors import local
 from topology.core.executors.ray import run_ray
 from topology.core.metrics import RunReport
 from topology.placement import LIGHT
+from topology.sizing import BESIDE
 from topology.summary import delivered, signature_figures
 from topology.warmup import warmup
 
@@ -204,17 +205,20 @@ def router_of(stream: Stream, name: str, bolts: int) -> Router:
     )
 
 
-def plan_of(stream: Stream, router: Router, out: str, sink: str = "count", light: int = 1) -> Plan:
-    """The topology over a stream, with `light` tasks of every component but the query bolts."""
+def plan_of(
+    stream: Stream, router: Router, out: str, sink: str = "count", beside: Mapping[str, int] | None = None
+) -> Plan:
+    """The topology over a stream; `beside` as of `topology.sizing.beside`, one task of each component by default."""
     case, kind = stream.case, stream.case.kind.name
     # whatever results of a history hold is named when they let it go
     told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
     delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
     engines = {kind: stream.engine} if stream.engine else {}
+    numbers: dict[str, Any] = {BESIDE[name]: tasks for name, tasks in (beside or {}).items()}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading, distribution_bolts=light,
-        tuple_bolts=light, aggregation_bolts=light, delivery_bolts=light,
+        kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading,
+        **numbers,
     )  # fmt: skip
     clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=KINDS, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from bolts.copies import WindowTasks
 from bolts.payloads import Addressed
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -10,22 +9,14 @@ from topology.core.api.component import Bolt, Context, Delivery
 
 
 class AggregationBolt(Bolt):
-    """Merges partial answers, request by request.
+    """Merges partial answers, one of each tuple task, request by request."""
 
-    Parameters
-    ----------
-    kinds : Kinds
-    window_parts : int
-        See `bolts.copies`.
-    """
-
-    def __init__(self, kinds: Kinds = KINDS, window_parts: int = 1):
+    def __init__(self, kinds: Kinds = KINDS):
         self.kinds = kinds
-        self.window_parts = window_parts
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.parts = WindowTasks.of(context.size_of("tuples"), self.window_parts).parts
+        self.parts = context.size_of("tuples")
         self.partial: dict[tuple[int, int, int], list[Any]] = {}
         self.requests = 0
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch, unchanged
 from bolts.saved import router_of, subscriptions_of
+from bolts.tuples import owner_of
 from distribution.router import Router
 from distribution.splitting import split
 from matching.influence import NO_INFLUENCE, Radii
@@ -44,22 +44,19 @@ class DistributionBolt(Bolt):
     ----------
     router : Router
     kinds : Kinds
-    window_parts : int
-        See `bolts.copies`.
     objects : bool
         The stream is one of objects: a message goes, with the version that it replaces, wherever either would go.
     """
 
-    def __init__(self, router: Router, kinds: Kinds = KINDS, window_parts: int = 1, objects: bool = False):
+    def __init__(self, router: Router, kinds: Kinds = KINDS, objects: bool = False):
         self.objects = objects
         self.router = router
         self.kinds = kinds
-        self.window_parts = window_parts
 
     def prepare(self, context: Context) -> None:
         self.context = context
         self.query_tasks = context.size_of("query")
-        self.window = WindowTasks.of(context.size_of("tuples"), self.window_parts)
+        self.tuple_tasks = context.size_of("tuples")
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
@@ -121,14 +118,16 @@ class DistributionBolt(Bolt):
             self._send_parts(batch, ended)
         self.messages += len(messages)
         # Tuple tasks get the ends of their messages even before the first window query that needs them.
-        if self.window.parts == 1:
-            self.context.emit("window", Part(boundary, messages, batch.ended))
-            return
-        for task in range(self.window.tasks):
-            own, ending = (
-                each.take(np.flatnonzero(self.window.stores(task, each.seq))) for each in (messages, batch.ended)
-            )
-            self.context.emit("window_part", Part(boundary, own, ending), to=task)
+        own, ending = (self._by_owner(each) for each in (messages, batch.ended))
+        for task in range(self.tuple_tasks):
+            self.context.emit("window", Part(boundary, own[task], ending[task]), to=task)
+
+    def _by_owner(self, messages: MessageBatch) -> list[MessageBatch]:
+        """The messages that each tuple task stores."""
+        if self.tuple_tasks == 1 or not len(messages):
+            return [messages] * self.tuple_tasks
+        owner = owner_of(messages.seq, self.tuple_tasks)
+        return split(messages, [np.flatnonzero(owner == task) for task in range(self.tuple_tasks)])[0]
 
     def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:
         messages = batch.messages

@@ -6,8 +6,7 @@
                 query, delivery                                 (`StreamBatch.has_changes`)
     parts       distribution -> query           Part            direct: one for every query task, maybe empty
     whole       distribution -> query           Part            all: instead of parts, where all get the same
-    window      distribution -> tuples          Part            all, where the window is in one part
-    window_part distribution -> tuples          Part            direct, else: one for every tuple task, maybe empty
+    window      distribution -> tuples          Part            direct: what each tuple task stores, maybe nothing
     ids         messages -> delivery            MessageIds      all
     updates     query -> delivery               Closed          direct: each subscription's updates to its delivery task
     late        query -> delivery               Late            likewise; after an answer, or other tasks' hits
@@ -20,7 +19,7 @@ The rest is feedback about one kind, `Addressed` with the body given here:
 
     hits        query -> query                  of the kind     direct: one a batch to every home of which the sender
                                                                 has replicas; only where `Router.exchanges_hits`
-    window_query  query -> tuples               WindowQuery     direct: one task of each part (`bolts.copies`)
+    window_query  query -> tuples               WindowQuery     all
     partial     tuples -> aggregation           of the kind     direct: task = (request + home) mod tasks
     answer      aggregation -> query            of the kind     direct: the home task
     relax       query -> distribution           Relaxing        all

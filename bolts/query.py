@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bolts.copies import WindowTasks
 from bolts.exchange import Exchange
 from bolts.kind_threads import KindThreads
 from bolts.ordering import InOrder
@@ -100,8 +99,6 @@ class QueryBolt(Bolt):
     kinds : Kinds
     fading : DecayParameters, optional
         How scores decay, for kinds whose scores do.
-    window_parts : int
-        See `bolts.copies`.
     threads : int
         Kinds that the task matches at a time, each in a thread (`bolts.kind_threads`).
     objects : bool
@@ -117,12 +114,10 @@ class QueryBolt(Bolt):
         options: Mapping[str, str] | None = None,
         kinds: Kinds = KINDS,
         fading: DecayParameters | None = None,
-        window_parts: int = 1,
         threads: int = 1,
         objects: bool = False,
     ):
         self.objects = objects
-        self.window_parts = window_parts
         self.threads = threads
         self.router = router
         self.space = space
@@ -141,7 +136,7 @@ class QueryBolt(Bolt):
             operator_context = OperatorContext(
                 self.space, self.window, task, context.tasks, router.uses_thresholds and kind.replicated, replicates,
                 getattr(router, "prefix_only", False), context.size_of("distribution"), self.options,
-                self.fading, router.uses_influence and kind.ranged, self.objects,
+                self.fading, router.uses_influence and kind.ranged, self.objects, context.size_of("tuples"),
             )  # fmt: skip
             self.operators[kind.code] = kind.make_operator(operator_context, self.engines.get(kind.name))
         self.boundary = Boundary(-1, 0, -1, NO_FLOOR)
@@ -155,7 +150,6 @@ class QueryBolt(Bolt):
         self.lost_pairs = dict.fromkeys(self.operators, 0)
         self.signature = self._new_signature()
         self.owners = Owners(context.size_of("delivery"))
-        self.window_tasks = WindowTasks.of(context.size_of("tuples"), self.window_parts)
         self.kind_threads: KindThreads[int] = KindThreads(self.threads)
 
     def _new_signature(self) -> QuerySignature | None:
@@ -396,7 +390,7 @@ class QueryBolt(Bolt):
         for number, query in output.window_requests:
             if not query.more:
                 self.context.count("refills", query.rows[0].shape[0])
-            self._query_window(Addressed(code, task, number, query))
+            self.context.emit("window_query", Addressed(code, task, number, query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -429,11 +423,7 @@ class QueryBolt(Bolt):
             self.relaxing[key] = (missing - 1, last_batch)
             return
         number, query = capable(self.operators[relaxed.kind], Replicated).relaxed(relaxed.request, last_batch)
-        self._query_window(Addressed(relaxed.kind, self.context.task, number, query))
-
-    def _query_window(self, request: Addressed) -> None:
-        for task in self.window_tasks.answering(request.home, request.request):
-            self.context.emit("window_query", request, to=task)
+        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
 
     # -- updates
 

@@ -1,10 +1,10 @@
 """The tuple bolt: stores its part of the window's messages and answers window queries.
 
-A query "as of batch b, up to batch B" waits until both are stored; it goes to one task of each part of the window, so
-several tasks share the queries (`bolts.copies`). The messages are in one log, with a window index
-(`matching.operator.WindowIndex`) for every kind that sends queries. Where it is not known which kinds will
-(`used_kinds`), an index is built when its kind sends the first: a stream without subscriptions of a kind does not need
-its kernels. The answers of all parts to one query go to one aggregation task.
+Each message has one owner among the tasks (`owner_of`), which alone stores and saves it. A query goes to all of them,
+and their answers to one aggregation task. A query "as of batch b, up to batch B" waits until both are stored. The
+messages are in one log, with a window index (`matching.operator.WindowIndex`) for every kind that sends queries. Where
+it is not known which kinds will (`used_kinds`), an index is built when its kind sends the first: a stream without
+subscriptions of a kind does not need its kernels.
 """
 
 from collections import deque
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from bolts.copies import WindowTasks
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
 from matching.errors import EngineError
@@ -27,6 +26,11 @@ from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
 from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+
+
+def owner_of(seq: Int64, tasks: int) -> Int64:
+    """The task that stores each message: int64[n], 0 to `tasks` - 1. Neighbours differ, so loads are even."""
+    return seq % tasks
 
 
 class TupleBolt(Bolt):
@@ -43,8 +47,6 @@ class TupleBolt(Bolt):
     used_kinds : collection of str, optional
         Names of the kinds that send window queries; by default any may.
     kinds : Kinds
-    window_parts : int
-        See `bolts.copies`.
     objects : bool
         The stream is one of objects: messages end for every kind, not only for those with `Kind.needs_ended`.
     fading : DecayParameters, optional
@@ -58,13 +60,11 @@ class TupleBolt(Bolt):
         window_indexes: Mapping[str, str] | None = None,
         used_kinds: Collection[str] | None = None,
         kinds: Kinds = KINDS,
-        window_parts: int = 1,
         objects: bool = False,
         fading: DecayParameters | None = None,
     ):
         self.objects = objects
         self.fading = fading
-        self.window_parts = window_parts
         self.space = space
         self.kept_boundaries = kept_boundaries
         self.window_indexes = dict(window_indexes or {})
@@ -74,7 +74,6 @@ class TupleBolt(Bolt):
 
     def prepare(self, context: Context) -> None:
         self.context = context
-        self.window_tasks = WindowTasks.of(context.tasks, self.window_parts)
         self.log = WindowLog(self.objects)
         windowed = [kind.code for kind in self.kinds.run if kind.windowed and kind.name in self.used_kinds]
         self.indexes = {} if self.on_demand else {code: self._new_index(code) for code in windowed}
@@ -119,8 +118,7 @@ class TupleBolt(Bolt):
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
         """The messages of the window, by reference."""
-        log = WindowLog() if not self.window_tasks.saves(self.context.task) else self.log
-        boundary, alive = np.array(self.log.boundary, np.int64), log.snapshot()
+        boundary, alive = np.array(self.log.boundary, np.int64), self.log.snapshot()
 
         def arrays() -> dict[str, np.ndarray]:
             messages, ended = alive()
@@ -134,7 +132,7 @@ class TupleBolt(Bolt):
         boundary = Boundary(*map(int, parts[0]["boundary"]))
         self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
         together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])
-        rows = np.flatnonzero(self.window_tasks.stores(self.context.task, together.seq))
+        rows = np.flatnonzero(owner_of(together.seq, self.context.tasks) == self.context.task)
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
         self.log.store(boundary, mine, ended)

@@ -31,7 +31,7 @@ from matching.kinds import KINDS
 from matching.model import KEYWORDS_BY_KIND, Float64, Int32, Int64, MessageBatch, Removals, SubscriptionTable, centres
 from matching.space import Space
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.storage.slots import resized
+from matching.storage.slots import grown, resized
 
 #: Points on a cell border must fall on the same side whichever way they were projected.
 _BORDER = 1e-12
@@ -87,7 +87,7 @@ class LocationRouter(Router):
     def _part(self, loads: Loads) -> None:
         self.loads = loads
         self.owner = cut(loads.weight, self.tasks)
-        self.similarity = _similarities(self.owner, self.tasks, self.space)
+        self.similarity = np.ascontiguousarray(_similarities(self.owner, self.tasks, self.space).T)
 
     def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
         mine = [each for each in states if _PREFIX + "seen" in each]
@@ -188,7 +188,7 @@ class LocationTable(RoutingTable):
         self.subscriptions = PointSubscriptions(router.space.max_distance)
         self._task = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
-        self._least = np.full((router.tasks, 0), np.inf)
+        self._least = np.full((0, router.tasks), np.inf)
         self._has_boxes = self._has_centres = False
         self._stale = 0
         self._board = board_of(router)
@@ -214,11 +214,7 @@ class LocationTable(RoutingTable):
                 self._version = resized(self._version, self.subscriptions.capacity)
             self._task[slots] = self.router.owner[cell_of(points.x, points.y)]
             self._version[slots] = 0
-            terms = int(np.max(points.terms, initial=-1)) + 1
-            if terms > self._least.shape[1]:
-                grown = np.full((self.router.tasks, max(terms, self._least.shape[1] * 5 // 4)), np.inf)
-                grown[:, : self._least.shape[1]] = self._least
-                self._least = grown
+            self._least = grown(self._least, int(np.max(points.terms, initial=-1)) + 1, np.inf)
             self._lower(slots)
         gone = removed.number[~traits.region[removed.kind]]
         if gone.size:
@@ -416,19 +412,29 @@ def _lower(c, slots, max_distance, task, least):
             # One shared keyword makes a pair, so every term has to let through what this subscription needs.
             term = c.terms[at]
             # Only ever lower: a bound that is too low sends too much, one too high loses results.
-            if need < least[task[slot], term]:
-                least[task[slot], term] = need
+            if need < least[term, task[slot]]:
+                least[term, task[slot]] = need
 
 
 @njit(cache=True, nogil=True)
 def _mark_bits(cell, term_offsets, terms, similarity, least, values, masks, bits):
     """Set the bits of tasks for messages that may match a subscription with a point that is assigned to the task."""
+    reached = np.empty(values.shape[0], np.int64)
     for row in range(cell.shape[0]):
-        for task in range(similarity.shape[0]):
-            # Between cells, not points: never less than the similarity of any pair that may meet there.
-            bound = similarity[task, cell[row]] + _SLACK
-            for at in range(term_offsets[row], term_offsets[row + 1]):
-                # A term beyond the table, or of infinite bound, is not registered at the task.
-                if terms[at] < least.shape[1] and bound >= least[task, terms[at]] and least[task, terms[at]] < np.inf:
-                    bits[row, values[task]] |= masks[task]
-                    break
+        reached[:] = 0
+        for at in range(term_offsets[row], term_offsets[row + 1]):
+            if terms[at] < least.shape[0]:
+                _reach(similarity, cell[row], least, terms[at], reached)
+        for task in range(values.shape[0]):
+            bits[row, values[task]] |= masks[task] & -reached[task]
+
+
+@njit_no_refcount
+def _reach(similarity, cell, least, term, reached):
+    """Set reached[task] to 1 where a message in the cell reaches the bound of the term; all tasks, without branches.
+
+    The similarity is that of cells, not points: never less than that of any pair that may meet there. It is finite
+    where a term is registered, and a bound of infinity is that of one that is not.
+    """
+    for task in range(reached.shape[0]):
+        reached[task] |= np.int64(similarity[cell, task] + _SLACK >= least[term, task])

@@ -132,6 +132,8 @@ class Kind:
     windows : mapping         name to `WindowIndex`, the default first
     operator : type of KindOperator    may be given as "module:class", which is imported when it is read
     objects : mapping         fields that differ in a stream of objects (`Kinds.of_objects`)
+    beside : mapping          component -> its work, as a multiple of what all query bolts do for the kind, and so how
+                              many tasks it has for each of them
     recipe : Recipe
     """
 
@@ -153,6 +155,7 @@ class Kind:
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     windows: Mapping[str, type[WindowIndex]] = field(default_factory=dict)
     objects: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
     recipe: Recipe = Recipe("")
 
     @property

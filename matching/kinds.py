@@ -32,6 +32,7 @@ KINDS = Kinds(
                 rt_tree="baselines.boolean.rt_tree:RtTree",
                 rtpp_tree="baselines.boolean.rtpp_tree:RtppTree",
             ),
+            beside={"delivery": 0.15},
             recipe=Recipe("LFilter", frequent=True, shown="match", load=10_000, degrees=10.0),
         ),
         Kind(
@@ -55,6 +56,7 @@ KINDS = Kinds(
                 ir_tree="baselines.topk.ir_tree:IRTrees",
                 inverted_ring="baselines.topk.inverted_ring:InvertedRing",
             ),
+            beside={"tuples": 0.1, "delivery": 0.2},
             recipe=Recipe("Skype", load=10_000),
         ),
         Kind(
@@ -121,7 +123,7 @@ KINDS = Kinds(
                 sweep="baselines.skyline.sweep:Sweep",
             ),
             windows=ByName(
-                {"inverted": "matching.skyline.windows.inverted:InvertedWindow"},
+                {"grid": "matching.skyline.windows.grid:GridWindow"},
                 mf_rtree="papers.skyline.mf_rtree:MfRtree",
                 mf_rtree_paper="papers.skyline.mf_rtree:MfRtreePaper",
                 ir_tree="baselines.skyline.ir_tree:IrTree",
@@ -129,6 +131,7 @@ KINDS = Kinds(
                 i3="baselines.skyline.i3:I3",
                 inverted_kd="baselines.skyline.inverted_kd:InvertedKd",
             ),
+            beside={"tuples": 0.6, "aggregation": 0.1, "delivery": 0.02},
             # theirs are the widest rectangles, and any keyword will do
             recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
         ),

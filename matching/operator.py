@@ -179,6 +179,7 @@ class OperatorContext:
     ranges : bool        routers drop messages by the influence of subscriptions (`Ranged`)
     objects : bool       the stream is one of objects: messages have `previous_seq`, `OperatorInput.ended` the versions
                          that they name, and results are over the living objects
+    window_tasks : int   tasks among which the messages of the window are dealt out
     """
 
     space: Space
@@ -193,6 +194,7 @@ class OperatorContext:
     fading: DecayParameters | None = None
     ranges: bool = False
     objects: bool = False
+    window_tasks: int = 1
 
 
 class KindOperator(ABC):

@@ -35,8 +35,6 @@ from topology.given import Given
 MAX_TASKS = 4096
 #: Seconds after the start of a run, or live after their arrival, that messages may be dated, unless settings say more.
 MAX_AHEAD_S = 86_400.0
-#: Query bolts for each distribution and each tuple bolt, where settings give no numbers.
-QUERY_BOLTS_EACH = 16
 #: Batches in flight, where neither settings nor the size of batches give a number.
 CREDITS = 4
 #: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues,
@@ -73,9 +71,10 @@ def _beside_address(values: Mapping[str, Any]) -> Literal["local", "ray"]:
     return "ray" if values.get("address") else "local"
 
 
-def _beside_query_bolts(values: Mapping[str, Any]) -> int:
-    """How many tasks of a lighter component, where settings give no number: by the valid settings before it."""
-    return max(1, int(values.get("query_bolts", 1)) // QUERY_BOLTS_EACH)
+def _chosen(what: str) -> Any:
+    return Field(
+        default=None, description=f"tasks that {what}; by default as many as suit kinds, router and query bolts"
+    )
 
 
 def _reserved(what: str, by: str) -> Any:
@@ -150,20 +149,10 @@ class RunConfig(BaseModel):
         description="threads in which a query bolt matches kinds beside each other; 0: one on ray, on local as many as "
         "there are cores",
     )
-    tuple_bolts: Tasks = Field(
-        default_factory=_beside_query_bolts,
-        description="tasks that answer window queries; by default one to 16 query bolts",
-    )
-    window_parts: Tasks = Field(
-        default=1,
-        description="parts of the window, at most one for each tuple bolt: each of these stores one part, and several "
-        "that store the same share the queries",
-    )
-    distribution_bolts: Tasks = Field(
-        default_factory=_beside_query_bolts, description="tasks that route messages; by default one to 16 query bolts"
-    )
-    aggregation_bolts: Tasks = Field(default=1, description="tasks that merge partial answers of the window")
-    delivery_bolts: Tasks = Field(default=1, description="tasks that write updates, each those of its subscriptions")
+    tuple_bolts: Tasks | None = _chosen("store the window, each its share of the messages, and answer queries of it")
+    distribution_bolts: Tasks | None = _chosen("route messages")
+    aggregation_bolts: Tasks | None = _chosen("merge partial answers of the window")
+    delivery_bolts: Tasks | None = _chosen("write updates, each those of its subscriptions")
     engine: dict[str, str] = Field(
         default_factory=dict, description="engine for a kind, KIND=NAME; the default otherwise"
     )
@@ -380,7 +369,7 @@ def load_config(options: Mapping[str, Any]) -> RunConfig:
 CHANGEABLE = frozenset(
     {
         *("executor", "address", "placement", "query_bolts", "tuple_bolts", "distribution_bolts", "aggregation_bolts"),
-        *("query_threads", "window_parts", "router", "placement_sample", "signatures", "engine", "window_index"),
+        *("query_threads", "router", "placement_sample", "signatures", "engine", "window_index"),
         *("threshold_rule", "allow_loss", "credits", "seed"),
         *("checkpoint_every", "restarts", "rate", "strict", "rebalance", "reserve_wait", "delivery_bolts"),
         *("query_cpus", "tuple_cpus", "distribution_cpus", "aggregation_cpus", "delivery_cpus", "spout_cpus"),
@@ -388,6 +377,9 @@ CHANGEABLE = frozenset(
         *("aggregation_memory_mib", "delivery_memory_mib", "spout_memory_mib"),
     }
 )
+
+#: Settings of earlier releases, on which no result depended: a run that was begun with one is resumed without it.
+_FORMER = frozenset({"window_parts"})
 
 
 def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
@@ -414,7 +406,8 @@ def resumed(options: Mapping[str, Any], before: Mapping[str, Any]) -> RunConfig:
         )
     if given.get("executor") == "local":  # one process: no load to rebalance
         given.setdefault("rebalance", False)
-    return _build(given, {name: value for name, value in before.items() if name not in given}, RunConfig)
+    kept = {name: value for name, value in before.items() if name not in given and name not in _FORMER}
+    return _build(given, kept, RunConfig)
 
 
 #: Settings that a live stream does not take, or names otherwise.

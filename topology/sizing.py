@@ -1,17 +1,23 @@
-"""Sizes a topology by measured costs: the microseconds that each part of the work took a message.
+"""Sizes a topology by measured costs: how many tasks there are beside the query bolts, and a whole plan for a load.
 
-A profile (`python -m benchmarks.workloads.profile`, or `gateway.load.measuring`) has these of all subscriptions on one
-query task. The matching of kinds divides among query tasks by their subscriptions; each message is unpacked by all of
-them. The cost of a message that does not depend on subscriptions is not separate in a profile, and neither is the cost
-of a parcel from each query task, so that sizes for many query tasks err to the side of fewer cores.
+`beside` chooses numbers of tasks where settings give none, by what the rows of the kinds say of their work
+(`matching.kind_table.Kind.beside`, `python -m benchmarks.scaling`). `size` goes by a profile of a mix of kinds.
+
+A profile (`python -m benchmarks.workloads.profile`, or `gateway.load.measuring`) has the microseconds that each part of
+the work took a message, with all subscriptions on one query task. The matching of kinds divides among query tasks by
+their subscriptions; each message is unpacked by all of them. The cost of a message that does not depend on
+subscriptions is not separate in a profile, and neither is the cost of a parcel from each query task, so that sizes for
+many query tasks err to the side of fewer cores.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from matching.errors import ConfigError
+from matching.kind_table import Kind
 
 #: A task may be busy for this share of the time; beyond it queues make latency long.
 MOST_BUSY = 0.7
@@ -35,12 +41,63 @@ _OF_A_KIND = {"match": "query", "close": "query", "window": "tuples", "refill": 
 _NO_TASK = ("framework", "files")
 _REMEDIES = {
     "messages": "publish less: the spout that numbers batches is a single task",
-    "distribution": "take fewer query tasks or a lower rate: distribution is a single task by default",
-    "query": "take more cores or more nodes, so that each query task has fewer subscriptions",
-    "tuples": "take fewer subscriptions, or a lower rate: the window is a single task by default",
-    "delivery": "take fewer subscriptions or a lower rate: delivery is a single task",
+    "subscriptions": "change fewer subscriptions: the spout that numbers changes is a single task",
+    "distribution": "take more --distribution-bolts, or another --router",
+    "query": "take more --query-bolts, on more cores or nodes, so that each has fewer subscriptions",
+    "tuples": "take more --tuple-bolts, each of which stores its share of the window",
+    "aggregation": "take more aggregation bolts (--set topology.aggregation_bolts=2)",
+    "delivery": "take more delivery bolts (--set topology.delivery_bolts=2)",
     "cores": "take more nodes or cores",
 }
+#: Components whose numbers of tasks are chosen beside the query bolts -> the setting that gives the number.
+BESIDE = {
+    "distribution": "distribution_bolts",
+    "tuples": "tuple_bolts",
+    "aggregation": "aggregation_bolts",
+    "delivery": "delivery_bolts",
+}
+#: Query bolts for each distribution bolt that sends them different messages; one that sends all the same to each serves
+#: more.
+_ROUTED, _SENT_ALL = 16, 32
+#: A component counts as overloaded from this share of the time on, where no task of another is busy for that one.
+_OVERLOADED, _IDLE = 0.9, 0.6
+
+
+def beside(query_bolts: int, kinds: Iterable[Kind], sends_all: bool) -> dict[str, int]:
+    """How many tasks each component of `BESIDE` has where settings give no number, at most one a query bolt.
+
+    Parameters
+    ----------
+    query_bolts : int
+    kinds : iterable of Kind
+        Those there may be subscriptions of. The work of a component divides among its tasks, as the subscriptions do
+        among query bolts: with as many as these, times its share of their work, no task is busier than a query bolt.
+    sends_all : bool
+        Every message goes to every query bolt.
+    """
+    shares = {"distribution": 1 / (_SENT_ALL if sends_all else _ROUTED)}
+    for kind in kinds:
+        for name, share in kind.beside.items():
+            shares[name] = max(share, shares.get(name, 0.0))
+    return {name: min(query_bolts, max(1, ceil(query_bolts * shares.get(name, 0.0)))) for name in BESIDE}
+
+
+def chosen(settings: Any, tasks: Mapping[str, int]) -> dict[str, int]:
+    """Those of the tasks (component -> number) whose number no setting gives."""
+    return {name: tasks[name] for name, setting in BESIDE.items() if getattr(settings, setting) is None}
+
+
+def overloaded(busy: Mapping[str, float]) -> str | None:
+    """What would help a run in which one component was hardly ever idle and no other was busy; None for any other.
+
+    `busy`: the busiest task of each component, 0 to 1.
+    """
+    *others, busiest = sorted(busy, key=lambda name: busy[name])
+    most = max((busy[name] for name in others), default=0.0)
+    if busy[busiest] < _OVERLOADED or most > _IDLE:
+        return None
+    shares = f"{busiest} was busy for {busy[busiest]:.0%} of the time and no other for more than {most:.0%}"
+    return f"{shares}: {_REMEDIES[busiest]}"
 
 
 class Load(NamedTuple):

@@ -13,6 +13,7 @@ from spouts.cuts import Cuts
 from spouts.manifest import is_of_objects, world_of
 from topology.core.metrics import RunReport
 from topology.settings import RunConfig
+from topology.sizing import chosen, overloaded
 
 
 def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str, Any]:
@@ -24,11 +25,16 @@ def summarise(config: RunConfig, report: RunReport, seconds: float) -> dict[str,
     sent = np.sum([part["sent_to_each_query_task"] for part in routing], axis=0)
     taken = sum(part["subscriptions_taken"] for part in parts["query"])
     accepted = parts["subscriptions"][0]["accepted"]
+    # in one process tasks take turns, so that one is busy while others cannot be
+    busy = {name: max(task.busy_share for task in part.tasks) for name, part in report.components.items()}
+    advice = overloaded(busy) if config.executor == "ray" else None
     return {
         "limit": config.limit,
         "kind_columns": parts["messages"][0].get("kind_columns", []),
         "latest_us": parts["messages"][0].get("latest_us"),
         "seconds": seconds,
+        "chosen_bolts": chosen(config, {name: len(tasks) for name, tasks in parts.items()}),
+        **({"advice": advice} if advice else {}),
         "digest": delivery["digest"],
         "delivery": delivery,
         "routing": {

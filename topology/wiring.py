@@ -9,7 +9,7 @@
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import distribution.location
 import distribution.name_hash
 import distribution.placed
 import distribution.signatures.warmup
+import distribution.splitting
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -36,7 +37,7 @@ from distribution.routers import REBALANCING, has_replicas, placeable, router_na
 from matching.errors import ConfigError, InputError
 from matching.fields import Refusal
 from matching.half_life import DecayParameters
-from matching.kind_table import Kinds
+from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
@@ -58,6 +59,7 @@ from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
 from topology.engines import check_distance, filter_refusal, kinds_without_filters, kinds_without_objects
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
+from topology.sizing import BESIDE, beside
 from topology.warmup import Warmed, in_turn, parts
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
@@ -83,7 +85,6 @@ def wire(
     fading: DecayParameters | None = None,
     distribution_bolts: int = 1,
     tuple_bolts: int = 1,
-    window_parts: int = 1,
     aggregation_bolts: int = 1,
     delivery_bolts: int = 1,
     credits: int = 4,
@@ -105,8 +106,6 @@ def wire(
         indexed for a kind once it needs them.
     warmed_kinds : collection of str
         Kinds whose kernels are prepared before the spouts open; by default those of `used_kinds`, else all.
-    window_parts : int
-        Parts of the window, of each of which tuple tasks have copies (`bolts.copies`).
     fading : DecayParameters
         How scores fade, for kinds that do; needed where there may be subscriptions of one.
     query_threads : int
@@ -134,12 +133,12 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds, window_parts, objects), tasks=distribution_bolts)
-    query = QueryBolt(router, space, window, engines, options, kinds, fading, window_parts, query_threads, objects)
+    builder.bolt("distribution", DistributionBolt(router, kinds, objects), tasks=distribution_bolts)
+    query = QueryBolt(router, space, window, engines, options, kinds, fading, query_threads, objects)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, window_parts, objects, fading)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, objects, fading)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
-    builder.bolt("aggregation", AggregationBolt(kinds, window_parts), tasks=aggregation_bolts)
+    builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
     builder.edge("messages", "batches", "distribution", DIRECT)
     builder.edge("messages", "ids", "delivery", ALL)
@@ -147,15 +146,12 @@ def wire(
         builder.edge("subscriptions", "changes", receiver, ALL)
     builder.edge("distribution", "parts", "query", DIRECT)
     builder.edge("distribution", "whole", "query", ALL)
-    if min(window_parts, tuple_bolts) == 1:
-        builder.edge("distribution", "window", "tuples", ALL)
-    else:
-        builder.edge("distribution", "window_part", "tuples", DIRECT)
+    builder.edge("distribution", "window", "tuples", DIRECT)
     for stream in ("updates", "late", "results"):
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
         builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
-    builder.edge("query", "window_query", "tuples", DIRECT, feedback=True)
+    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -176,7 +172,8 @@ def wire(
     named = tuple(engines.items()), tuple(window_indexes.items())
     # a stream that is served begins before any kernel is there, and hashes few names at a time
     hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
-    warmed = partial(warm_up, kinds.plain, *named, used, (*hashing, *_routing_of(router)))
+    dealing = ("window parts",) if tuple_bolts > 1 else ()
+    warmed = partial(warm_up, kinds.plain, *named, used, (*hashing, *dealing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
@@ -207,6 +204,7 @@ _ROUTING: Mapping[str, Callable[[], None]] = {
     "router keyword": distribution.keyword.warmup,
     "placement by cost": distribution.placed.warmup,
     "signatures": distribution.signatures.warmup.warmup,
+    "window parts": distribution.splitting.warmup,
     "names": distribution.name_hash.warmup,
 }
 
@@ -518,6 +516,12 @@ def build_live_plan(
     )  # fmt: skip
 
 
+def bolts_beside(config: RunConfig, router: Router, kinds: Iterable[Kind]) -> dict[str, Any]:
+    """Tasks beside the query bolts, as `wire` takes them: of the settings, else as `topology.sizing.beside` chooses."""
+    chosen = beside(router.tasks, kinds, router.table().sends_all)
+    return {setting: getattr(config, setting) or chosen[name] for name, setting in BESIDE.items()}
+
+
 def _wired(
     config: RunConfig,
     messages: Spout,
@@ -539,6 +543,7 @@ def _wired(
     delivery = DeliveryBolt(
         out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener, objects=objects
     )
+    used = kinds.run if used_kinds is None else map(kinds.named, used_kinds)
     return wire(
         messages,
         subscriptions,
@@ -553,11 +558,7 @@ def _wired(
         used_kinds=used_kinds,
         warmed_kinds=warmed_kinds,
         fading=fading_of(config, vocabulary),
-        distribution_bolts=config.distribution_bolts,
-        tuple_bolts=config.tuple_bolts,
-        window_parts=config.window_parts,
-        aggregation_bolts=config.aggregation_bolts,
-        delivery_bolts=config.delivery_bolts,
+        **bolts_beside(config, router, used),
         credits=credits,
         query_threads=threads_of(config.query_threads, config.executor == "local"),
         objects=objects,

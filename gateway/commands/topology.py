@@ -15,9 +15,11 @@ from gateway.commands.stream_options import READ
 from gateway.shell.groups import Group
 from gateway.shell.options import Command, Json, example, shares
 from gateway.shell.terminal import Terminal
+from matching.kinds import KINDS
 from matching.space import EARTH, Space
 from matching.window import Window
 from topology.settings import CREDITS, RunConfig, load_config
+from topology.sizing import chosen
 
 #: Meaning of the symbols and words in a plan.
 LEGEND = {
@@ -47,7 +49,14 @@ def show(settings: Settings, json: Json = False) -> int:
     missing = {name: value for name, value in stand_ins.items() if name not in settings}
     run_config = load_config(settings | missing)
     plan = _plan_without_data(run_config) if missing.keys() & {"messages", "subscriptions"} else build_plan(run_config)
-    Terminal(json).answer(plan.describe(), lambda out: out.print(f"{plan.render()}\n\n{legend(plan)}", markup=False))
+    numbers = chosen(run_config, {part.name: part.tasks for part in plan.components})
+    lines = [plan.render(), legend(plan)]
+    if numbers:
+        listed = ", ".join(f"{number} {name}" for name, number in numbers.items())
+        lines.append(f"chosen by kinds, router and query bolts: {listed}")
+    Terminal(json).answer(
+        plan.describe() | {"chosen": numbers}, lambda out: out.print("\n\n".join(lines), markup=False)
+    )
     return 0
 
 
@@ -67,22 +76,19 @@ def _plan_without_data(config: RunConfig) -> Any:
     from spouts.cuts import Cuts
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout
-    from topology.wiring import router_of, wire
+    from topology.wiring import bolts_beside, router_of, wire
 
     space, window, nowhere = Space(*EARTH), Window.parse(config.window), np.zeros(0)
+    router = router_of(config, space, load=(nowhere, nowhere))
     return wire(
         ParquetSpout(config.messages, window, space, Cuts.parse(config.batch, window)),
         SubscriptionSpout(config.subscriptions, Vocabulary([], [], [], [], 0), space),
-        router_of(config, space, load=(nowhere, nowhere)),
+        router,
         space,
         window,
         DeliveryBolt(str(config.out), window, config.credits or CREDITS),
         engines=config.engine,
         window_indexes=config.window_index,
-        distribution_bolts=config.distribution_bolts,
-        tuple_bolts=config.tuple_bolts,
-        window_parts=config.window_parts,
-        aggregation_bolts=config.aggregation_bolts,
-        delivery_bolts=config.delivery_bolts,
+        **bolts_beside(config, router, KINDS.run),
         credits=config.credits or CREDITS,
     )

@@ -169,6 +169,7 @@ def print_summary(out: Any, report: Mapping[str, Any]) -> None:
         ("query bolts for a message", figures["messages_sent_per_message"]),
         ("lost by signatures", lost_by(report.get("routing", {}).get("signatures", {}))),
         ("digest", report.get("digest")),
+        ("what would help", report.get("advice")),
     ]
     pairs = [(label, value) for label, value in pairs if value is not None]
     wide = max(len(label) for label, _ in pairs)

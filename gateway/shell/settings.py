@@ -39,7 +39,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "topology": (
         *("executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),
         *("distribution_bolts", "aggregation_bolts", "delivery_bolts", "engine", "window_index", "query_threads"),
-        *("window_parts", "threshold_rule", "placement", "placement_sample", "rebalance", "credits", "seed"),
+        *("threshold_rule", "placement", "placement_sample", "rebalance", "credits", "seed"),
     ),
     "recovery": ("checkpoint_every", "checkpoints", "restarts", "resume"),
     "reservations": (

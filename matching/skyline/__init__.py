@@ -9,8 +9,8 @@ queries of refills:
 
 - `eager_star`, the default (Deng et al., section 3.2.3, made exact), sends the fewest window queries. It extends
   `eager`, after Tao and Papadias (2006).
-- `inverted`, the default window index, our own: inverted lists in order of arrival, the cheapest to fill, and few
-  window queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree, `mf_rtree` ours (`papers/skyline`).
+- `grid`, the default window index, our own: lists by cell in order of arrival, the cheapest to fill, and few window
+  queries reach it. `mf_rtree_paper` is the paper's memo-and-filter R-tree, `mf_rtree` ours (`papers/skyline`).
 
 Read `operator.py` first, then `engine.py`, `engines/eager.py`, `engines/eager_star.py`, and `window.py`.
 `docs/performance.md` has the measurements.

@@ -13,13 +13,15 @@ import numpy as np
 from matching.errors import EngineError
 from matching.model import Int64, MessageBatch, take_optional, take_ragged
 from matching.operator import WindowIndex, WindowQuery
-from matching.result_rows import join_results
+from matching.result_rows import join_results, take_results
 from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
 
 #: Subscriptions answered at once; their candidates are in memory together.
 _CHUNK = 1_024
+#: Width of the stripes in which they are answered from south to north.
+_STRIPE_DEG = 3.0
 _NO_SEQS = np.zeros(0, np.int64)
 
 
@@ -66,18 +68,26 @@ class SkylineWindow(WindowIndex):
             If that boundary is not retained.
         """
 
+    def useful(self, queries: SkylineQueries, as_of: Boundary) -> Candidates:
+        """The candidates that no other one of the query dominates and outlives (`matching.skyline.answers.useful`)."""
+        return useful(self.candidates(queries, as_of))
+
     def answer(self, query: WindowQuery) -> Candidates:
-        """Useful candidates as of a boundary (`useful`); in chunks, so that memory stays bounded."""
+        """Useful candidates as of a boundary; in chunks, so that memory stays bounded."""
         rows: SkylineQueries = query.rows
         self.check_filters(rows.filter_words)
         parts, count = [], rows.region.shape[0]
+        # neighbours behind each other find the same messages in the cache
+        order = np.lexsort((rows.region[:, 1], rows.region[:, 0] // _STRIPE_DEG))
         for first in range(0, max(1, count), _CHUNK):
-            chosen = np.arange(first, min(count, first + _CHUNK))
+            chosen = order[first : first + _CHUNK]
             offsets, picked = take_ragged(rows.term_offsets, chosen)
             filters = take_optional(rows.filter_offsets, rows.filter_words, chosen)
             queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked], *filters)
-            parts.append(useful(self.candidates(queries, query.as_of)))
-        return join_results(parts)
+            parts.append(self.useful(queries, query.as_of))
+        places = np.empty(count, np.int64)
+        places[order] = np.arange(count)
+        return take_results(join_results(parts), places)
 
     @classmethod
     def merge(cls, parts: list[Candidates]) -> Candidates:

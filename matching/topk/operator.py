@@ -262,9 +262,13 @@ class TopkOperator(Replicated):
         c = self.engine.subscriptions.columns
         offsets, picked = take_ragged_at(c.term_start[slots], c.term_count[slots])
         filter_offsets, filter_words = self.engine.subscriptions.filters.columns(slots)
+        # of several tasks each is likely to have its share of the best, and has to answer k of them
+        ranks = self.rule.ranks(c.k[slots])
+        share = ranks / self.context.window_tasks
+        ranks = np.minimum(ranks, np.maximum(c.k[slots], np.ceil(share + np.sqrt(share)))).astype(np.int32)
         return WindowQueries(
             c.number[slots], *self.engine.subscriptions.places(slots), c.alpha[slots], c.max_distance[slots],
-            self.rule.ranks(c.k[slots]), offsets, c.terms[picked], c.weights[picked],
+            ranks, offsets, c.terms[picked], c.weights[picked],
             filter_offsets=filter_offsets, filter_words=filter_words, vector=self.engine.subscriptions.vectors(slots),
         )  # fmt: skip
 

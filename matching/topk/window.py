@@ -39,8 +39,8 @@ class WindowQueries(NamedTuple):
     `x`, `y` are in the unit square; on the sphere distances are those of `vector` (float64[rows, 3], else empty).
     `max_distance` (float64[rows]) is the subscription's own radius, or that of the world.
 
-    `rank` is the number of messages wanted. Of those that tie at the cut the `rank` newest are included: the others
-    rank below all that are.
+    `rank` is the number of messages wanted of each task. Of those that tie at the cut the `rank` newest are included:
+    the others rank below all that are.
     `threshold` (float64[rows]) is that of an earlier answer, in a query for later messages alone (`WindowQuery.more`):
     then every later message that reaches it is wanted, and `rank` is ignored. Otherwise it is empty.
     `filter_offsets`, `filter_words` are as in `SubscriptionTable`.
@@ -66,9 +66,9 @@ class WindowAnswers(NamedTuple):
 
     `after` is 0 for messages alive at the boundary of the query, 1 for those of later batches (except those already
     expired at it). `threshold` (float64[rows]) is the score of the rank-th best alive, minus infinity if there are
-    fewer; messages below it are left out. `rank` (int32[rows]) is that of the queries. `read` (int64[rows]) is the
-    work: postings, messages and bounds examined. `up_to` is the number of the last batch covered, `last_seq` its last
-    message.
+    fewer; messages below it are left out. Of several tasks it is the highest: each has all messages that reach it, and
+    one of them has `rank`. `rank` (int32[rows]) is that of the queries. `read` (int64[rows]) is the work: postings,
+    messages and bounds examined. `up_to` is the number of the last batch covered, `last_seq` its last message.
     """
 
     rank: Int32
@@ -210,27 +210,19 @@ def merge_answers(parts: list[WindowAnswers]) -> WindowAnswers:
 
     Notes
     -----
-    O(m log m) for m messages. The rank-th best of the union is among the rank best of the parts, and every part
-    sent its newest ties, so the union has every message above the merged threshold, and every one at it that may
-    matter. It covers the batches that all parts cover.
+    O(m log m) for m messages. Every part sent its newest ties, so the union has every message above the merged
+    threshold, and every one at it that may matter. It covers the batches that all parts cover.
     """
     if len(parts) == 1:
         return parts[0]
-    ranks = parts[0].rank
-    rows = ranks.shape[0]
-    row = np.concatenate([np.repeat(np.arange(rows), np.diff(part.offsets)) for part in parts])
+    ranks, threshold = parts[0].rank, np.max([part.threshold for part in parts], axis=0)
+    row = np.concatenate([np.repeat(np.arange(ranks.shape[0]), np.diff(part.offsets)) for part in parts])
     seq, life, score, after = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("seq", "life", "score", "after")
     )
-    order = np.lexsort((-score, after, row))
-    row, seq, life, score, after = row[order], seq[order], life[order], score[order], after[order]
-    threshold = np.full(rows, -np.inf)
-    alive = np.bincount(row[after == 0], minlength=rows)
-    starts = np.searchsorted(row, np.arange(rows))
-    full = np.flatnonzero(alive >= ranks)
-    threshold[full] = score[starts[full] + ranks[full] - 1]
     up_to, last_seq = min((part.up_to, part.last_seq) for part in parts)
-    keep = (score >= threshold[row]) & ((after == 0) | (seq <= last_seq))
+    keep = np.flatnonzero((score >= threshold[row]) & ((after == 0) | (seq <= last_seq)))
+    keep = keep[np.argsort(row[keep], kind="stable")]
     laid_out = _laid_out(ranks, threshold, row[keep], seq[keep], life[keep], score[keep], after[keep])
     return laid_out._replace(read=np.sum([part.read for part in parts], axis=0), up_to=up_to, last_seq=last_seq)
 

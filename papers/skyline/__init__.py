@@ -25,7 +25,7 @@ Skyline Publish/Subscribe Query Processing Over Distributed Sliding Window Strea
 | figures 12 to 14 | `benchmarks/routers.py` |
 
 Engine `mf_rtree_paper` is the printed tree, `mf_rtree` ours; the default window index is ours as well:
-`matching/skyline/windows/inverted.py`. The paper leaves out what an operation of its figures 6 and 7 is, when a lone
+`matching/skyline/windows/grid.py`. The paper leaves out what an operation of its figures 6 and 7 is, when a lone
 message that has ended is cleaned away (as printed never), and what happens where a message ends early that others had
 been dropped for (spec R11). Two of its rules lose results and are mended: the inner rectangle (spec R10) and the rule
 for matches of textual signatures (spec R12). Read `tree.py`, `rtree.py`, then `mf_rtree.py`.

@@ -123,11 +123,11 @@ def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
 def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = [write(tmp_path / "rows.jsonl", [TOPK, SKYLINE])]
-    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=inverted", "--engine", "topk=l2_scan"]
+    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=grid", "--engine", "topk=l2_scan"]
     more += ["--distance", "plane"]
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
-    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "inverted"}
+    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "grid"}
     assert verify_run(tmp_path / "out").exact
 
 
@@ -135,7 +135,7 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
 WITHOUT_FILTERS = [
     (TOPK, "topk=il_quadtree", "topk=segments"),
     (TOPK, "topk=inverted_ring", "topk=segments"),
-    (SKYLINE, "skyline=mf_rtree", "skyline=inverted"),
+    (SKYLINE, "skyline=mf_rtree", "skyline=grid"),
 ]
 FILTERS = [{"not_keywords": "w3"}, {"match": 2}, {"where": {"price": {"lte": 3}}}]
 

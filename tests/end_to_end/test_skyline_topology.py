@@ -16,7 +16,7 @@ from matching.errors import TopologyError
 from matching.kinds import KINDS
 from matching.model import BOOLEAN, SKYLINE, TOPK
 from matching.refill import RefillCoordinator
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from tests.support.covering import pairwise, tiered
 from tests.support.etl_folder import random_rows, with_objects, write_etl
 from tests.support.skyline_topologies import SkylineWorld, differences, plan_of, router_of
@@ -224,19 +224,19 @@ def test_skylines_without_the_owner_rule_are_found_out(broken):
 
 
 def test_skylines_refilled_as_of_now_are_found_out(monkeypatch):
-    answer = InvertedWindow.answer
-    monkeypatch.setattr(InvertedWindow, "answer", lambda self, query: answer(self, query._replace(as_of=self.boundary)))
+    answer = GridWindow.answer
+    monkeypatch.setattr(GridWindow, "answer", lambda self, query: answer(self, query._replace(as_of=self.boundary)))
     assert "missing" in broken_runs() and "missing" in broken_runs(router="hashing")
 
 
 def test_skylines_whose_window_forgets_at_once_what_is_ended_are_found_out(monkeypatch):
-    store = InvertedWindow.store
+    store = GridWindow.store
 
     def forget(self, boundary, messages, ended):
         store(self, boundary, messages, ended)
         self.ring.ended[self._find(ended)] = -1
 
-    monkeypatch.setattr(InvertedWindow, "store", forget)
+    monkeypatch.setattr(GridWindow, "store", forget)
     assert "missing" in broken_runs()
 
 
@@ -247,9 +247,9 @@ def test_skylines_that_hear_of_no_ends_are_found_out(monkeypatch):
 
 
 def test_skylines_whose_window_hears_of_no_ends_are_found_out(monkeypatch):
-    store = InvertedWindow.store
+    store = GridWindow.store
     monkeypatch.setattr(
-        InvertedWindow, "store", lambda self, boundary, messages, ended: store(self, boundary, messages, ended[:0])
+        GridWindow, "store", lambda self, boundary, messages, ended: store(self, boundary, messages, ended[:0])
     )  # fmt: skip
     assert "extra" in broken_runs()
 

@@ -162,8 +162,9 @@ class Run:
         self.rng, self.batches, self.tasks, self.shared = np.random.default_rng(seed), batches, tasks, shared
         window, options, self.objects = window_of(recipe), {"threshold_rule": rule}, recipe.deletes is not None
         context = OperatorContext(
-            SPACE, window, 0, tasks, relaxes=routed, options=options, fading=FADING, objects=self.objects
-        )
+            SPACE, window, 0, tasks, relaxes=routed, options=options, fading=FADING, objects=self.objects,
+            window_tasks=_WINDOW_TASKS,
+        )  # fmt: skip
         self.operators: list[Any] = [kind.make_operator(replace(context, task=task)) for task in range(tasks)]
         for operator in self.operators:
             operator.refills = watch(operator, operator.refills.resuming)

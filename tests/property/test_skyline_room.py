@@ -13,7 +13,7 @@ from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import Eager
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.results import UNDOMINATED, WAITS, remove_members
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from papers.skyline.regions import compare_marked
 from tests.support.examples import examples
 from tests.support.skyline_worlds import Recipe, differences, expected, make_world, run
@@ -160,7 +160,7 @@ class ForgetsForEverybody(Sweep):
         window.ring.life[window._find(np.unique(candidates.seq[~best]))] = -(2**63)
 
 
-class ForgettingWindow(InvertedWindow):
+class ForgettingWindow(GridWindow):
     latest: "ForgettingWindow"
 
     def __init__(self, space, kept_boundaries=0):
@@ -244,7 +244,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda engine: engine.__name__)
 def test_skyline_engine_broken_on_purpose_is_found_out(broken):
-    window = ForgettingWindow if broken is ForgetsForEverybody else InvertedWindow
+    window = ForgettingWindow if broken is ForgetsForEverybody else GridWindow
     for seed in range(4):
         span, turns = make_world(RECIPES[BROKEN[broken]], seed)
         try:

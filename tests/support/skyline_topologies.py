@@ -164,7 +164,6 @@ def plan_of(
         window_indexes={"skyline": index} if index else None,
         distribution_bolts=distribution,
         tuple_bolts=tuples,
-        window_parts=1 + credits % 2,
         aggregation_bolts=aggregation,
         credits=credits,
     )

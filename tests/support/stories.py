@@ -72,15 +72,14 @@ class ProductStory:
 
     def config(self, out: Path, rng: random.Random | None = None) -> RunConfig:
         """Settings of a run that is saved at every chance, of as many tasks as `rng` says."""
-        router, query, tuples, parts, distribution, delivery, signatures = ROUTERS[0], 1, 1, 1, 1, 1, "off"
+        router, query, tuples, distribution, delivery, signatures = ROUTERS[0], 1, 1, 1, 1, "off"
         if rng is not None:
             signatures = rng.choice(SIGNATURES)
             router, query = rng.choice(ROUTERS), rng.randint(1, 4)
             tuples, distribution, delivery = rng.randint(1, 3), rng.randint(1, 2), rng.randint(1, 3)
-            parts = rng.randint(1, 2)
         return RunConfig(
             messages=self._etl, subscriptions=tuple(self._files), out=out, window=self.window, batch=BATCH,
-            executor="local", router=router, query_bolts=query, tuple_bolts=tuples, window_parts=parts,
+            executor="local", router=router, query_bolts=query, tuple_bolts=tuples,
             distribution_bolts=distribution, delivery_bolts=delivery, signatures=signatures, sink="parquet",
             checkpoint_every=0.001, seed=1,
         )  # fmt: skip

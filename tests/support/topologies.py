@@ -64,7 +64,6 @@ def plan_of(
         fading=getattr(world, "fading", None),
         distribution_bolts=distribution,
         tuple_bolts=tuples,
-        window_parts=1 + seed % 2,
         aggregation_bolts=aggregation,
         credits=credits,
     )

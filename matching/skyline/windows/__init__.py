@@ -1,1 +1,1 @@
-"""Window indexes of `skyline`: one file each, and common parts. Start in `matching.skyline.windows.inverted`."""
+"""Window indexes of `skyline`: one file each, and common parts. Start in `matching.skyline.windows.grid`."""

@@ -46,7 +46,7 @@ def test_skyline_bench_reports_every_figure_for_every_engine():
     assert len({result["updates_per_message"] for result in report["results"]}) == 1
     fast, *_, slow = report["results"]
     assert 0 < fast["refills_per_message"] < slow["refills_per_message"]
-    assert report["workload"]["window_index"] == "inverted", "what a run has"
+    assert report["workload"]["window_index"] == "grid", "what a run has"
 
 
 def test_skyline_bench_of_a_wrong_engine_is_not_exact():

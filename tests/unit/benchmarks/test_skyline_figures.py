@@ -93,6 +93,6 @@ def test_skyline_figure_stream_replaces_the_version_before():
 def test_skyline_figure_of_an_unknown_name_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="engines, longest, trees, cleaning"):
         skyline_figures.PAGE.figure("nothing", tmp_path)
-    for index in ("nothing", "inverted"):
+    for index in ("nothing", "grid"):
         with pytest.raises(ConfigError, match="mf_rtree"):
             skyline_figures.PAGE.figure("trees", tmp_path, engines=[index])

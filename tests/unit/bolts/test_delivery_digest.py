@@ -8,6 +8,7 @@ import pytest
 import xxhash
 
 from bolts.names import Digest, IdColumn, hash_names
+from distribution import name_hash
 from matching.errors import TopologyError
 from matching.model import ENTER, LEAVE, MATCH, Names, UpdateBatch
 from tests.support.deliveries import updates
@@ -66,7 +67,7 @@ def plain_digest(rows):
     return "".join(f"{lane:016x}" for lane in lanes)
 
 
-def test_delivery_digest_is_the_same_in_every_release_and_however_cut():
+def test_delivery_digest_is_the_same_in_every_release_and_however_cut(monkeypatch):
     rows = [(5, 1, 2, ENTER, 0.5), (8, 2, 2, MATCH, np.nan)]
     # A change of this value makes the digests of old runs worthless: it is a breaking change.
     assert digest_of(rows) == plain_digest(rows) == "06b86f27aba16e2e9ac4076e3b106c2d"
@@ -75,6 +76,11 @@ def test_delivery_digest_is_the_same_in_every_release_and_however_cut():
     lanes = [int(digest_of(part)[i : i + 16], 16) for part in (many[:17], many[17:]) for i in (0, 16)]
     total = "".join(f"{(lanes[i] + lanes[i + 2]) % 2**64:016x}" for i in (0, 1))
     assert digest_of(many) == total
+    assert digest_of(many[:5_000]) == plain_digest(many[:5_000]), "by the kernel"
+    monkeypatch.setattr(name_hash, "_WARM", [])
+    assert digest_of(many[:500]) == plain_digest(many[:500]), "by NumPy"
+    monkeypatch.setattr(name_hash, "_WARM", [True])
+    assert digest_of(many[:500]) == plain_digest(many[:500]), "few, by the kernel"
     odd = [(-1, 3, -2, LEAVE, -np.nan), (2**40, 1, 7, MATCH, -0.0), (6, 2, 2**52, ENTER, -1e300), *rows]
     assert Digest.sum_of([digest_of([row]) for row in odd]) == digest_of(odd), "one by one, or together"
 

@@ -1,10 +1,12 @@
 """The kernel that hashes names gives what the library gives."""
 
+import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolts.names import _FEW_NAMES, hash_names
+from bolts.names import _FEW, hash_names
+from distribution import name_hash
 from distribution.name_hash import hashes_of
 from matching.model import Names
 
@@ -24,7 +26,9 @@ def test_hash_each_is_xxh64_of_every_length():
     assert hashes_of(*Names.of(names)).tolist() == library(names)
 
 
-def test_hash_names_is_the_same_for_few_and_for_many():
-    names = [f"subscription {number}" for number in range(_FEW_NAMES + 1)]
+@pytest.mark.parametrize("ready", [False, True])
+def test_hash_names_is_the_same_for_few_and_for_many(ready, monkeypatch):
+    monkeypatch.setattr(name_hash, "_WARM", [True] if ready else [])
+    names = [f"subscription {number}" for number in range(_FEW + 1)]
     assert hash_names(Names.of(names)).tolist() == library(names)
     assert hash_names(Names.of(names[:100])).tolist() == library(names[:100])

@@ -317,7 +317,7 @@ CHOICES = [
     ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, single_grid"),
     ("ENGINE", "skype", "--engine ['skype'] (from SKYRAY_TOPOLOGY__ENGINE): 'skype' is not KIND=NAME"),
     ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
-    ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of inverted, mf_rtree"),
+    ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of grid, mf_rtree"),
     ("WINDOW_INDEX", "boolean=segments", "window index for boolean: there is none"),
     (
         "WINDOW_INDEX",

@@ -24,7 +24,7 @@ from matching.skyline.engines.eager import sort_by_slot
 from matching.skyline.engines.eager_star import EagerStar
 from matching.skyline.results import CandidatePool, block_size
 from matching.skyline.subscriptions import SkylineSubscriptions
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from matching.window import Boundary, Window
 from tests.support import skyline_streams
 from tests.support.skyline_worlds import (
@@ -255,13 +255,13 @@ def test_skyline_newcomers_under_a_member_are_put_by_until_it_goes():
     assert tails.words[0, 0] == 0 and engine.entries() == 1
 
 
-class Counting(InvertedWindow):
+class Counting(GridWindow):
     """Counts the candidates that it has fetched."""
 
     fetched = 0
 
-    def candidates(self, queries, as_of=None):
-        found = super().candidates(queries, as_of)
+    def useful(self, queries, as_of):
+        found = super().useful(queries, as_of)
         self.fetched += found.seq.shape[0]
         return found
 
@@ -347,8 +347,8 @@ def test_mark_undominated_of_random_pairs_equals_comparison_of_all():
     ],
     ids=["objects", "plain", "late", "long_batches"],
 )
-def test_inverted_window_over_random_streams_equals_plain_python(recipe):
-    window, model, compared = InvertedWindow(SPACE), skyline_streams.Model(), 0
+def test_grid_window_over_random_streams_equals_plain_python(recipe):
+    window, model, compared = GridWindow(SPACE), skyline_streams.Model(), 0
     for step in skyline_streams.make_steps(recipe, 6):
         window.store(step.boundary, step.messages, step.ended)
         model.store(step)
@@ -361,8 +361,8 @@ def test_inverted_window_over_random_streams_equals_plain_python(recipe):
     assert window.size_bytes() < 400 * 12 * max(len(model.live), 60)
 
 
-def test_inverted_window_out_of_order_raises():
-    window = InvertedWindow(SPACE)
+def test_grid_window_out_of_order_raises():
+    window = GridWindow(SPACE)
     window.store(Boundary(0, 0, 1, -5), messages((0, 0.0, 0.0, [1]), (1, 0.0, 0.0, [1])), NOBODY)
     with pytest.raises(EngineError, match="cannot follow"):
         window.store(Boundary(2, 2, 2, -5), messages((2, 0.0, 0.0, [1])), NOBODY)

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from bolts.copies import WindowTasks
 from bolts.payloads import Addressed, Part
-from bolts.tuples import TupleBolt
+from bolts.tuples import TupleBolt, owner_of
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
 from matching.errors import EngineError
@@ -16,7 +15,7 @@ from matching.model import SKYLINE, TOPK
 from matching.naive import dominates
 from matching.operator import WindowQuery
 from matching.skyline.answers import SkylineQueries
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from matching.topk.window import WindowQueries
 from matching.window import Boundary
 from tests.support.saving import through_frames
@@ -30,7 +29,7 @@ from topology.core.api.component import Delivery
 class AsOf:
     """A window seen as of a boundary, for `differences`."""
 
-    def __init__(self, window: InvertedWindow, boundary: Boundary):
+    def __init__(self, window: GridWindow, boundary: Boundary):
         self.window, self.boundary = window, boundary
 
     def candidates(self, queries):
@@ -39,7 +38,7 @@ class AsOf:
 
 def test_window_asked_as_of_each_boundary_kept_says_what_it_would_have_said_then():
     recipe, kept = Recipe(terms=3, late=20), 5
-    steps, window, compared = make_steps(recipe, 4), InvertedWindow(SPACE, kept), 0
+    steps, window, compared = make_steps(recipe, 4), GridWindow(SPACE, kept), 0
     models: list[tuple[Boundary, Model]] = []
     model = Model()
     for step in steps:
@@ -65,14 +64,14 @@ def split(step: Step, shares: int, share: int) -> tuple:
 def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole():
     """Left out is exactly what another candidate dominates that lives at least as long."""
     recipe, left_out, kept = Recipe(terms=3, late=30, batches=8), 0, 0
-    windows, model = [InvertedWindow(SPACE) for _ in range(3)], Model()
+    windows, model = [GridWindow(SPACE) for _ in range(3)], Model()
     for step in make_steps(recipe, 9):
         model.store(step)
         for share, window in enumerate(windows):
             window.store(*split(step, 3, share))
     queries = make_queries(recipe, 1, 200)
     as_of = windows[0].boundary
-    merged = InvertedWindow.merge([window.answer(WindowQuery(as_of, as_of.number, queries)) for window in windows])
+    merged = GridWindow.merge([window.answer(WindowQuery(as_of, as_of.number, queries)) for window in windows])
     for row, (a, b) in enumerate(itertools.pairwise(merged.offsets.tolist())):
         first, last = queries.term_offsets[row : row + 2]
         rows = model.candidates(queries.region[row].tolist(), queries.terms[first:last].tolist())
@@ -124,7 +123,7 @@ class Recorder:
         """Nobody counts credits here."""
 
 
-def answers_of(restored_as: int | None, used_kinds=None, parts=1) -> list:
+def answers_of(restored_as: int | None, used_kinds=None) -> list:
     """What tuple bolts answer to a skyline and to a top-k question at the end of a world of objects.
 
     Behind the batch of the window's middle they are saved, and so many others go on; None: the same one does. Without
@@ -139,49 +138,47 @@ def answers_of(restored_as: int | None, used_kinds=None, parts=1) -> list:
         np.array([0, 2]), np.array([0, 1], np.int32), words,
     )  # fmt: skip
     contexts = [Recorder(0, 1)]
-    bolts, window = [tuple_bolt(contexts[0], used_kinds)], WindowTasks(1, 1)
+    bolts = [tuple_bolt(contexts[0], used_kinds)]
     for turn in world.turns:
         if turn.boundary.number == 9 and restored_as is not None:
             saved = through_frames(8, tuples=bolts)
             contexts = [Recorder(task, restored_as) for task in range(restored_as)]
-            bolts = [tuple_bolt(context, used_kinds, parts) for context in contexts]
-            window = WindowTasks.of(restored_as, parts)
+            bolts = [tuple_bolt(context, used_kinds) for context in contexts]
             for bolt in bolts:
                 bolt.restore(saved)
         for task, bolt in enumerate(bolts):
             mine, ended = (
-                each.take(np.flatnonzero(window.stores(task, each.seq))) for each in (turn.messages, turn.ended)
+                each.take(np.flatnonzero(owner_of(each.seq, len(bolts)) == task))
+                for each in (turn.messages, turn.ended)
             )
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
     assert all(bool(bolt.indexes) == (used_kinds is not None) for bolt in bolts)
     merged = []
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         query = WindowQuery(as_of, as_of.number, rows)
-        tasks = window.answering(0, kind)
-        for task in tasks:
-            bolts[task].execute(Delivery("window_query", "query", 0, Addressed(kind, 0, kind, query)))
-        merged.append(KINDS[kind].window().merge([contexts[task].emitted[-1].body for task in tasks]))
+        for bolt in bolts:
+            bolt.execute(Delivery("window_query", "query", 0, Addressed(kind, 0, kind, query)))
+        merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
     saved = through_frames(world.turns[-1].boundary.number, tuples=bolts).parts["tuples"]
     seq = np.concatenate([part["seq"] for part in saved])
-    assert np.unique(seq).shape == seq.shape, "of all copies one is saved"
+    assert np.unique(seq).shape == seq.shape and seq.shape[0] >= 120, "each message is saved, once"
     return merged
 
 
 @pytest.mark.parametrize(
-    ("tasks", "used_kinds", "parts"),
-    [(1, KINDS.names, 1), (3, KINDS.names, 3), (None, None, 1), (1, None, 1), (3, None, 3), (3, None, 1), (5, None, 2)],
+    ("tasks", "used_kinds"), [(1, KINDS.names), (3, KINDS.names), (None, None), (1, None), (3, None), (5, None)]
 )
-def test_tuple_bolts_restored_or_indexing_on_demand_answer_every_kind_as_before(tasks, used_kinds, parts):
+def test_tuple_bolts_restored_or_indexing_on_demand_answer_every_kind_as_before(tasks, used_kinds):
     """Whoever hears no ends has to find what later versions of an object have ended."""
     skylines, best = answers_of(None, KINDS.names)
-    again, best_again = answers_of(tasks, used_kinds, parts)
+    again, best_again = answers_of(tasks, used_kinds)
     assert all(np.array_equal(*columns) for columns in zip(skylines, again, strict=True)) and skylines.seq.size > 2
     assert sorted(best.seq) == sorted(best_again.seq) and sorted(best.score) == sorted(best_again.score)
     assert np.isin(skylines.seq, best.seq).all() and best.seq.size > 3 * skylines.seq.size
 
 
-def tuple_bolt(context: Recorder, used_kinds=None, parts=1) -> TupleBolt:
-    bolt = TupleBolt(SPACE, 4, used_kinds=used_kinds, window_parts=parts)
+def tuple_bolt(context: Recorder, used_kinds=None) -> TupleBolt:
+    bolt = TupleBolt(SPACE, 4, used_kinds=used_kinds)
     bolt.prepare(context)  # type: ignore[arg-type]
     return bolt
 

@@ -17,7 +17,7 @@ from matching.model import MessageBatch, SubscriptionTable, join_messages
 from matching.naive_shapes import metres
 from matching.operator import WindowQuery
 from matching.space import Space
-from matching.topk.window import TopkWindowIndex, WindowQueries
+from matching.topk.window import TopkWindowIndex, WindowAnswers, WindowQueries
 from matching.topk.windows import generations as window_generations
 from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
@@ -81,8 +81,13 @@ def make_question(
     )
 
 
-def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -> list[tuple[float, set]]:
-    """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message."""
+def expected(
+    batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery, bars: np.ndarray | None = None
+) -> list[tuple[float, set]]:
+    """For each row its threshold and the (seq, life, score, after) it should be told, looking at every message.
+
+    The threshold is the score of the message at the row's rank, or that of `bars` (float64[rows]).
+    """
     as_of, up_to, asked, onward, more = query
     known = {boundary.number: boundary for boundary, _ in batches}
     last_seq = known[max(max(known) if onward else up_to, as_of.number)].last_seq
@@ -110,6 +115,8 @@ def expected(batches: list[tuple[Boundary, MessageBatch]], query: WindowQuery) -
                     alive.append((*entry, 0))
         scores = sorted((entry[2] for entry in alive), reverse=True)
         bar = scores[asked.rank[r] - 1] if len(scores) >= asked.rank[r] else -math.inf
+        if bars is not None:
+            bar = float(bars[r])
         if more:
             bar, alive = float(asked.threshold[r]), []
         ties = [entry for entry in alive if entry[2] == bar]
@@ -346,8 +353,22 @@ def test_window_index_without_messages_answers_nothing(name):
     assert answered(index, asked) == [(-math.inf, set())] * 5
 
 
+class Shares:
+    """Indexes among which messages are dealt out, as one; it speaks of what all of them have stored."""
+
+    def __init__(self, parts: list[TopkWindowIndex]):
+        self.parts, self.boundaries = parts, min(parts, key=lambda part: part.stored_through).boundaries
+
+    def answer(self, query: WindowQuery) -> WindowAnswers:
+        return TopkWindowIndex.merge([part.answer(query) for part in self.parts])
+
+    def bars(self, query: WindowQuery) -> np.ndarray:
+        """float64[rows]: the highest threshold of any share."""
+        return np.max([part.answer(query).threshold for part in self.parts], axis=0)
+
+
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
-def test_window_index_parts_merged_equal_one_window(name):
+def test_window_index_parts_merged_have_all_that_reach_the_highest_bar_and_no_fewer_than_asked(name):
     rng = np.random.default_rng(2)
     whole, parts = WINDOW_INDEXES[name](SPACE, 1), [WINDOW_INDEXES[name](SPACE, 1) for _ in range(3)]
     stored = []
@@ -357,15 +378,13 @@ def test_window_index_parts_merged_equal_one_window(name):
         whole.store(*stored[-1])
         for task, part in enumerate(parts):
             part.store(boundary, stored[-1][1].take(np.flatnonzero(stored[-1][1].seq % 3 == task)))
-    asked = make_question(rng, stored[2][0], 3, 30, grid=True)
-    one, merged = whole.answer(asked), TopkWindowIndex.merge([part.answer(asked) for part in parts])
-    np.testing.assert_array_equal(one.threshold, merged.threshold)
-    for answers in (one, merged):
-        row = np.repeat(np.arange(30), np.diff(answers.offsets))
-        order = np.lexsort((answers.seq, row))
-        answers.seq[:], answers.score[:] = answers.seq[order], answers.score[order]
-    np.testing.assert_array_equal(one.seq, merged.seq)
-    np.testing.assert_array_equal(one.score, merged.score)
+    asked, shares = make_question(rng, stored[2][0], 3, 30, grid=True), Shares(parts)
+    one, bars, told = whole.answer(asked), shares.bars(asked), answered(shares, asked)
+    assert told == expected(stored, asked, bars)
+    assert (bars <= one.threshold).all() and (bars < one.threshold).any() and np.isfinite(bars).sum() > 20
+    for row, rank in enumerate(asked.rows.rank.tolist()):
+        alive = [entry for entry in told[row][1] if not entry[3]]
+        assert len(alive) >= min(rank, sum(one.after[one.offsets[row] : one.offsets[row + 1]] == 0))
 
 
 @pytest.mark.parametrize("name", WINDOW_INDEXES)
@@ -394,11 +413,10 @@ def test_window_index_parts_that_have_stored_more_or_less_speak_of_what_all_have
         if number <= 2:
             whole.store(*stored[-1])
     asked = make_question(rng, stored[1][0], 1, 30)._replace(onward=True)
-    merged = TopkWindowIndex.merge([part.answer(asked) for part in parts])
-    assert (merged.up_to, merged.last_seq) == (2, 149)
-    one = whole.answer(asked)
-    assert merged.after.sum() == one.after.sum() > 20
-    np.testing.assert_array_equal(np.sort(merged.seq), np.sort(one.seq))
+    shares = Shares(parts)
+    merged = shares.answer(asked)
+    assert (merged.up_to, merged.last_seq) == (2, 149) and merged.after.sum() > 20
+    assert answered(shares, asked) == expected(stored[:3], asked, shares.bars(asked))
     # what came since, from where all speak of: of all parts alike, whatever one of them has said before
     rows = asked.rows._replace(threshold=merged.threshold)
     for part, missing in ((parts[1], ()), (parts[2], (3,))):

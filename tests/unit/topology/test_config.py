@@ -55,6 +55,13 @@ def test_resumed_takes_what_the_command_line_says_and_nothing_of_files():
         resumed({"window": "count:5"}, before)
 
 
+def test_run_of_a_release_whose_windows_had_parts_is_resumed_and_no_other_unknown_setting_is():
+    before = load_config(REQUIRED).as_json()
+    assert resumed({}, {**before, "window_parts": 2}).as_json() == before
+    with pytest.raises(ConfigError, match="unknown setting 'window_party'"):
+        resumed({}, {**before, "window_party": 2})
+
+
 @pytest.mark.parametrize(("given", "executor"), [({}, "local"), ({"address": "auto"}, "ray")])
 def test_tasks_run_in_this_process_unless_a_cluster_is_named(given, executor):
     assert load_config({**REQUIRED, **given}).executor == executor
@@ -117,13 +124,6 @@ def test_run_config_frozen_and_pickled_keeps_origins():
     again = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes
     assert again == config
     assert again.origins == config.origins
-
-
-def test_bolts_beside_many_query_bolts_are_several_unless_settings_say_how_many():
-    many = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64)
-    few = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=15)
-    named = RunConfig(messages="etl", subscriptions="mine.jsonl", out="out", query_bolts=64, tuple_bolts=1)
-    assert [(each.tuple_bolts, each.distribution_bolts) for each in (many, few, named)] == [(4, 4), (1, 1), (1, 4)]
 
 
 @pytest.mark.parametrize(

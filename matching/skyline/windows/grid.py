@@ -1,9 +1,11 @@
-"""The default window index of `skyline`: inverted lists over the messages in order of arrival.
+"""The default window index of `skyline`: the messages in order of arrival, and lists of them by cell of a grid.
 
-Messages are appended to columns, and to the list of each of their terms; a posting has a rounded place
-(`matching.skyline.windows.postings`). Dead messages stay until the columns are full and half of them are dead; then the
-live ones are rewritten. An arrival costs O(terms), an end or expiry nothing, a query all postings of its keywords,
-wherever the messages are.
+Messages are appended to columns, and to the list of their cell (`matching.skyline.windows.postings`). Dead messages
+stay until the columns are full and half of them are dead; then the live ones are rewritten. An arrival costs O(terms),
+an end or expiry nothing, a query all postings of the cells that its rectangle meets. An answer is pruned while it is
+found: a query meets hundreds of candidates and keeps a dozen.
+
+Inverted lists by keyword, in place of cells, read all messages with a frequent word, wherever they are.
 
 Tuple tasks are ahead of query tasks, so queries are as of a past boundary: messages that died since the oldest boundary
 retained count as alive when columns are rewritten.
@@ -15,65 +17,81 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes, words_of
 from matching.model import NO_KEYS, NO_ORDER, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
 from matching.reserved import is_reserved, without_reserved
 from matching.skyline.answers import sort_rows
+from matching.skyline.results import dominates
 from matching.skyline.subscriptions import spatial_relevance
 from matching.skyline.window import Candidates, SkylineQueries, SkylineWindow
-from matching.skyline.windows.postings import HEADER, LONGEST, linked, new_postings, with_terms
+from matching.skyline.windows.postings import (
+    HEADER,
+    LONGEST,
+    SIDE,
+    grid_of,
+    linked,
+    new_postings,
+    place_in_grid,
+    sign_of,
+)
 from matching.space import Space
+from matching.storage.point_subscriptions import take_ragged_at
 from matching.storage.slots import as_input, grown_length, resized
 from matching.window import Boundary
 
 #: `ended` of a message that no later version or deletion has ended.
 _NEVER = 2**63 - 1
 _FEWEST = 256
+_LIFE, _ENDED, _FIRST, _LAST = range(4)
 _NO_TERM = np.zeros(1, np.int64)
 
 
 class Ring(NamedTuple):
     """Kernel view; the first `rows` of n messages and the first places of the pool are in use.
 
-    seq, life : int64[n]      ascending seq
-    ended : int64[n]          number of the batch that ended it, above all of them if none did
+    seq : int64[n]            ascending
+    head : int64[n, 4]        in a cache line: life, number of the batch that ended it (above all of them if none did),
+                              where its terms begin and end
     lon, lat : float64[n]
     words : int32[n]          how many of its terms are words
-    term_offsets : int64[n + 1]
     terms : int32[pool]       words, and beginnings of words
     keys : int64[n, a]        of the attributes
     order_offsets, order      int64[n + 1], int32[pool]: words in order of appearance, as of `MessageBatch`
     """
 
     seq: Int64
-    life: Int64
-    ended: Int64
+    head: Int64
     lon: Float64
     lat: Float64
     words: Int32
-    term_offsets: Int64
     terms: Int32
     keys: Int64
     order_offsets: Int64
     order: Int32
 
+    @property
+    def life(self) -> Int64:
+        return self.head[:, _LIFE]
 
-class InvertedWindow(SkylineWindow):
-    """Inverted lists over the ring of messages; see the module."""
+    @property
+    def ended(self) -> Int64:
+        return self.head[:, _ENDED]
 
-    name = "inverted"
+
+class GridWindow(SkylineWindow):
+    """A grid over the ring of messages; see the module."""
+
+    name = "grid"
     serves_filters = True
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
-        no_ends = np.zeros(1, np.int64)
-        self.ring = Ring(
-            whole, whole, whole, real, real, NO_ORDER, no_ends, NO_ORDER, NO_KEYS, no_ends.copy(), NO_ORDER
-        )
-        self.postings = new_postings()
+        head, ends = np.zeros((0, 4), np.int64), np.zeros(1, np.int64)
+        self.ring = Ring(whole, head, real, real, NO_ORDER, NO_ORDER, NO_KEYS, ends, NO_ORDER)
+        self.postings, self.grid = new_postings(), grid_of(space)
         self.rows = 0
         self.checked = 0
 
@@ -105,22 +123,30 @@ class InvertedWindow(SkylineWindow):
             self._append(messages if keep.all() else messages.take(np.flatnonzero(keep)))
 
     def candidates(self, queries: SkylineQueries, as_of: Boundary | None = None) -> Candidates:
-        """See `SkylineWindow.candidates`; O(postings of the keywords)."""
+        """See `SkylineWindow.candidates`; O(postings of the cells)."""
+        return self._found(queries, as_of, prune=False)
+
+    def useful(self, queries: SkylineQueries, as_of: Boundary) -> Candidates:
+        return self._found(queries, as_of, prune=True)
+
+    def _found(self, queries: SkylineQueries, as_of: Boundary | None, prune: bool) -> Candidates:
         as_of = self._known_boundary(as_of)
+        arrived = int(np.searchsorted(self.ring.seq[: self.rows], as_of.last_seq, side="right"))
         count, capacity = queries.region.shape[0], _FEWEST
         region = as_input(queries.region, np.float64)
         offsets, terms = as_input(queries.term_offsets, np.int64), as_input(queries.terms, np.int32)
         filters = filters_of(queries.filter_offsets, queries.filter_words)
-        ends, done = np.zeros(count + 1, np.int64), 0
+        ends, hits, done = np.zeros(count + 1, np.int64), np.empty(LONGEST, np.int32), 0
         row, spatial, text = np.empty(capacity, np.int32), np.empty(capacity), np.empty(capacity)
         while True:
             done, checked = _search(
-                self.ring, self.postings, as_of, region, offsets, terms, filters, done, ends, row, spatial, text
-            )
+                self.ring, self.postings, self.grid, arrived, as_of, region, offsets, terms, filters, prune, done, ends,
+                hits, row, spatial, text,
+            )  # fmt: skip
             self.checked += checked
             if done == count:
                 break
-            capacity = max(2 * capacity, int(ends[done + 1]))
+            capacity *= 2
             row, spatial, text = resized(row, capacity), resized(spatial, capacity), resized(text, capacity)
         total = int(ends[-1])
         order = np.empty(total, np.int64)
@@ -137,7 +163,8 @@ class InvertedWindow(SkylineWindow):
 
     def _used(self) -> Int64:
         """How many rows, places of terms and words in order are in use."""
-        return np.array([self.rows, self.ring.term_offsets[self.rows], self.ring.order_offsets[self.rows]], np.int64)
+        places = self.ring.head[self.rows - 1, _LAST] if self.rows else 0
+        return np.array([self.rows, places, self.ring.order_offsets[self.rows]], np.int64)
 
     def _alive(self, rows: Int64 | slice, boundary: Boundary) -> np.ndarray:
         """bool[n]: which rows live at a boundary that is not before them."""
@@ -178,7 +205,7 @@ class InvertedWindow(SkylineWindow):
         ring.lon[first:end], ring.lat[first:end], ring.words[first:end] = lon, lat, words
         if width:
             ring.keys[first:end] = widened(keys, seq.shape[0], width)
-        ring.term_offsets[first + 1 : end + 1] = term_offsets[1:] + place
+        ring.head[first:end, _FIRST], ring.head[first:end, _LAST] = term_offsets[:-1] + place, term_offsets[1:] + place
         ring.terms[place:place_end] = terms
         ring.order_offsets[first + 1 : end + 1] = order_offsets[1:] + word
         ring.order[word:word_end] = order
@@ -188,100 +215,130 @@ class InvertedWindow(SkylineWindow):
     def _rewrite(self, rows: int, pool: int, words: int) -> None:
         """Rewrite messages that queries can still reach to new columns of these lengths, and link them."""
         old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
-        offsets, picked = take_ragged(old.term_offsets, live)
+        head = old.head[live]
+        offsets, picked = take_ragged_at(head[:, _FIRST], head[:, _LAST] - head[:, _FIRST])
+        head[:, _FIRST], head[:, _LAST] = offsets[:-1], offsets[1:]
         order_offsets, order = take_ragged(old.order_offsets, live)
         self.ring = Ring(
             seq=resized(old.seq[live], rows),
-            life=resized(old.life[live], rows),
-            ended=resized(old.ended[live], rows),
+            head=resized(head, rows),
             lon=resized(old.lon[live], rows),
             lat=resized(old.lat[live], rows),
             words=resized(old.words[live], rows),
-            term_offsets=resized(offsets, rows + 1),
             terms=resized(old.terms[picked], pool),
             keys=resized(old.keys[live], rows) if old.keys.shape[1] else old.keys,
             order_offsets=resized(order_offsets, rows + 1),
             order=resized(old.order[order], words),
         )
         self.rows = live.shape[0]
-        self.postings = new_postings(self.postings.chunk.shape[0], self.postings.row.shape[0])
+        self.postings = new_postings(self.postings.row.shape[0])
         self._link(0, self.rows)
 
     def _link(self, first: int, end: int) -> None:
-        """Add the terms of rows `first` to `end` - 1 to the lists."""
+        """Add rows `first` to `end` - 1 to the lists."""
         ring = self.ring
-        offsets, terms = ring.term_offsets, ring.terms
-        postings = with_terms(self.postings, int(terms[offsets[first] : offsets[end]].max(initial=-1)))
-        self.postings = linked(postings, offsets, terms, ring.lon, ring.lat, first, end)
+        self.postings = linked(
+            self.postings, self.grid, ring.lon, ring.lat, ring.head[:, _FIRST:], ring.terms, first, end
+        )
 
 
-@njit(cache=True, nogil=True)
-def _search(ring, p, as_of, region, offsets, terms, filters, first, ends, out_row, out_spatial, out_text):
-    """Answer queries from `first` on; returns the first that did not fit (with its end in `ends`), postings checked."""
-    checked, hits = 0, np.empty(LONGEST, np.int32)
+@njit_no_refcount
+def _search(
+    ring, p, grid, arrived, as_of, region, offsets, terms, filters, prune, first, ends, hits, out_row, out_spatial,
+    out_text,
+):  # fmt: skip
+    """Answer queries from `first` on; returns the first that did not fit (with its end in `ends`), postings checked.
+
+    Of messages the first `arrived` had come at the boundary. With `prune` an answer has none that another one of it
+    dominates and outlives. `hits` (int32[LONGEST]) is scratch.
+    """
+    west, south, columns, rows = grid
+    head, floor, number = ring.head, as_of.floor, as_of.number
+    checked, filtered = 0, filters.span.shape[0] > 0
     for query in range(first, region.shape[0]):
-        end = ends[query]
-        box = region[query]
-        begin, last = offsets[query], offsets[query + 1]
-        # rounded like the places of postings: contains all that the box contains
-        west, south, east, north = np.float32(box[0]), np.float32(box[1]), np.float32(box[2]), np.float32(box[3])
-        for j in range(begin, last):
-            # no message has had a term beyond the array; the id of unknown words is one
-            start = p.chunk[terms[j]] if terms[j] < p.chunk.shape[0] else np.int32(-1)
-            used = p.used[terms[j]] if start >= 0 else np.int32(0)
-            while start >= 0:
-                checked += used - HEADER
-                # without branches, which would be mispredicted about half of the time
-                inside = 0
-                for at in range(start + HEADER, start + used):
-                    hits[inside] = p.row[at]
-                    inside += (west <= p.lon[at]) & (p.lon[at] <= east) & (south <= p.lat[at]) & (p.lat[at] <= north)
-                for row in hits[:inside]:
-                    lon, lat = ring.lon[row], ring.lat[row]
-                    if not (box[0] <= lon <= box[2] and box[1] <= lat <= box[3]):
-                        continue
-                    # arrivals and ends of later batches do not count yet
-                    if ring.life[row] <= as_of.floor or ring.ended[row] <= as_of.number:
-                        continue
-                    common = _common(ring, row, terms, begin, last, j) if ring.seq[row] <= as_of.last_seq else 0
-                    if common == 0 or not _fits(filters, query, ring, row):
-                        continue
-                    # counted beyond the capacity too: the caller grows the columns and repeats the query
-                    if end < out_row.shape[0]:
-                        out_row[end] = row
-                        out_spatial[end] = spatial_relevance(box, lon, lat)
-                        out_text[end] = common / (last - begin + ring.words[row] - common)
-                    end += 1
-                start, used = p.row[start], p.row[start + 1]
+        end, box, begin, last = ends[query], region[query], offsets[query], offsets[query + 1]
+        low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
+        left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
+        signs = sign_of(terms, begin, last)
+        for y in range(low, high + 1):
+            for cell in range(y * SIDE + left, y * SIDE + right + 1):
+                start, used = p.chunk[cell], p.used[cell]
+                while start >= 0:
+                    checked += used - HEADER
+                    for hit in range(_inside(p, start + HEADER, start + used, box, signs, hits)):
+                        row = p.row[hits[hit]]
+                        # arrivals and ends of later batches do not count yet
+                        if row >= arrived or head[row, _LIFE] <= floor or head[row, _ENDED] <= number:
+                            continue
+                        common = _common(ring.terms, head[row, _FIRST], head[row, _LAST], terms, begin, last)
+                        if common == 0 or (filtered and not _fits(filters, query, ring, row)):
+                            continue
+                        spatial = spatial_relevance(box, p.lon[hits[hit]], p.lat[hits[hit]])
+                        text = common / (last - begin + ring.words[row] - common)
+                        place = end
+                        if prune:
+                            place = _admit(out_row, out_spatial, out_text, head, ends[query], end, row, spatial, text)
+                            if place < 0:
+                                continue
+                        if place == out_row.shape[0]:  # the caller grows the columns and repeats the query
+                            return query, checked
+                        out_row[place], out_spatial[place], out_text[place] = row, spatial, text
+                        end = place + 1
+                    start, used = p.row[start], p.row[start + 1]
         ends[query + 1] = end
-        if end > out_row.shape[0]:
-            return query, checked
     return region.shape[0], checked
+
+
+@njit_no_refcount
+def _inside(p, begin, end, box, signs, hits):
+    """Into hits: postings begin to end - 1 that lie in the box and may share a word; returns how many.
+
+    Without branches, which would be mispredicted about half of the time.
+    """
+    lon, lat, one, two, sign, other = p.lon, p.lat, p.sign, p.other, signs[0], signs[1]
+    west, south, east, north = box[0], box[1], box[2], box[3]
+    inside = 0
+    for at in range(begin, end):
+        hits[inside] = at
+        fits = (west <= lon[at]) & (lon[at] <= east) & (south <= lat[at]) & (lat[at] <= north)
+        inside += fits & ((one[at] & sign) != 0) & ((two[at] & other) != 0)
+    return inside
+
+
+@njit_no_refcount
+def _admit(rows, spatial, text, head, first, end, row, near, like):
+    """Drop from an answer (places `first` to `end` - 1) what a message dominates and outlives; returns its end, or -1
+    if the message itself is dominated and outlived."""
+    for at in range(first, end):
+        if head[rows[at], _LIFE] >= head[row, _LIFE] and dominates(spatial[at], text[at], near, like):
+            # to the front, since it is likely to dominate the next ones, too
+            rows[first], rows[at] = rows[at], rows[first]
+            spatial[first], spatial[at] = spatial[at], spatial[first]
+            text[first], text[at] = text[at], text[first]
+            return -1
+    left = first
+    for at in range(first, end):
+        if not (head[row, _LIFE] >= head[rows[at], _LIFE] and dominates(near, like, spatial[at], text[at])):
+            rows[left], spatial[left], text[left] = rows[at], spatial[at], text[at]
+            left += 1
+    return left
 
 
 @njit_no_refcount
 def _fits(filters, query, ring, row):
     """Whether a message satisfies the filter of a query."""
-    first, last = ring.term_offsets[row], ring.term_offsets[row + 1]
+    first, last = ring.head[row, _FIRST], ring.head[row, _LAST]
     begin, end = words_of(ring.order_offsets, row)
     return passes(
         filters, query, ring.lon[row], ring.lat[row], ring.keys, row, ring.terms, first, last, ring.order, begin, end
     )
 
 
-@njit(cache=True, nogil=True)
-def _common(ring, row, terms, begin, last, j):
-    """Number of common keywords; 0 unless keyword `j` is the first, since the message is in the list of each."""
-    common, k, p, p_last = 0, begin, ring.term_offsets[row], ring.term_offsets[row + 1]
-    while k < last and p < p_last:
-        if terms[k] < ring.terms[p]:
-            k += 1
-        elif terms[k] > ring.terms[p]:
-            p += 1
-        else:
-            if common == 0 and k != j:
-                return 0
-            common += 1
-            k += 1
-            p += 1
+@njit_no_refcount
+def _common(texts, first, last, terms, begin, end):
+    """Number of common words of texts[first:last] and terms[begin:end]. Few of either: all pairs, without branches."""
+    common = 0
+    for k in range(begin, end):
+        for at in range(first, last):
+            common += texts[at] == terms[k]
     return common

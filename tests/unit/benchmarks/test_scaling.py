@@ -1,0 +1,20 @@
+"""The benchmark of scaling: a row for each number of query bolts, beside the first, all telling the same."""
+
+import pytest
+
+from benchmarks import scaling
+
+
+@pytest.mark.parametrize(("weak", "subscriptions"), [(0, [300, 300]), (1, [300, 900])])
+def test_rows_are_set_beside_the_first_number_of_query_bolts(weak, subscriptions):
+    report = scaling.bench(
+        ("skyline",), 300, (1, 3), 400, window=600, batch=100, weak=weak, rounds=1, tell=lambda _: None
+    )
+    one, three = report["rows"]
+    assert report["exact"] and len(report["judged"]) == (2 if weak else 1)
+    assert [row["subscriptions"] for row in report["rows"]] == subscriptions
+    assert (one["times"], one["linear"], one["all_work"]) == (1.0, 1.0, 1.0) and one["query_bolts"] == 1
+    assert three["query_bolts"] == 3 and three["linear"] == pytest.approx(three["times"] / (1 if weak else 3))
+    for row in report["rows"]:
+        assert row["us_per_message"] == row["busiest_us"][row["slowest"]] == max(row["busiest_us"].values())
+        assert row["us_per_message"] <= row["all_us"] and row["bytes_per_message"] > 0 and row["same_updates"]
