@@ -50,7 +50,6 @@ is what the first takes of the second's. [Results](figures.md) are of earlier co
 
 {verdicts}
 
-So far no figure has earned one of the first two: that takes the printed forms at the papers' sizes.
 {shorts}.
 """
 _SKYPE = """
