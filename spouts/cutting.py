@@ -112,7 +112,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
         rows.names.cut(first, last),
         None if rows.event_time_us is None else rows.event_time_us[first:last],
         None if rows.outside is None else rows.outside[first:last],
-        objects=None if rows.objects is None else Objects(*(column[first:last] for column in rows.objects)),
+        objects=rows.objects and Objects(rows.objects.names[first:last], rows.objects.deleted[first:last]),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
         object_names=None if rows.object_names is None else rows.object_names.cut(first, last),
     )

@@ -18,21 +18,11 @@ from topology.settings import RunConfig
 
 #: Settings that the help page shows, and options that it does not show.
 SHOWN = (
-    *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "objects", "batch", "world"),
-    *(
-        "distance",
-        "decay_half_life",
-        "executor",
-        "address",
-        "router",
-        "signatures",
-        "allow_loss",
-        "query_bolts",
-        "tuple_bolts",
-    ),
+    *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "batch", "world", "distance"),
+    *("decay_half_life", "executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),
     *("distribution_bolts", "engine", "checkpoint_every", "to", "resume"),
 )
-QUIET = ("aggregation_bolts", "window_index")
+QUIET = ("aggregation_bolts", "window_index", "objects")
 
 app = typer.Typer()
 
