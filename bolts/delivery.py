@@ -433,7 +433,7 @@ class DeliveryBolt(Bolt):
             if object_names is None:
                 raise TopologyError(f"ids of batch {number}: no objects, and the stream is one of objects")
             self.objects.append(object_names)
-            self.living.note(boundary.first_seq, boundary.last_seq, dead)
+            self.living.note(boundary, dead)
         self.open.append(_Published(boundary, published_s))
         self.processed = number
         together = concatenate([closed.updates for closed in updates])
@@ -534,6 +534,7 @@ class DeliveryBolt(Bolt):
             self.open.popleft()
         if not self.open or self.open[0].boundary.number != watermark:
             return
+        self.living.settle(watermark)
         floor = self.open[0].boundary.floor
         dead = self.retained.dead_before(floor)
         # Drop only when at least half can be dropped: moving the remaining ids then costs O(1) for each dropped one.

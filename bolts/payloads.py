@@ -80,7 +80,7 @@ __all__ = [
 
 # Parts of most small batches' payloads, sealed once.
 NO_NAMES = keep(Names.of(()))
-NO_SEQS = keep(np.zeros(0, np.int64))
+NO_SEQS: Int64 = np.zeros(0, np.int64)
 _NONE_ADDED = keep(empty(SubscriptionTable))
 _NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
 for nothing in (NO_MESSAGES, NO_UPDATES):

@@ -11,6 +11,7 @@ from copy import copy
 import numpy as np
 
 from matching.model import ENTER, LEAVE, Int8, Int64, UpdateBatch
+from matching.window import Boundary
 
 #: Logged rows below which the log is not compacted.
 _FEW = 262_144
@@ -145,12 +146,18 @@ class LivingMessages:
 
     def __init__(self) -> None:
         self._seqs: list[Int64] = []
+        self._dying: deque[tuple[int, Int64]] = deque()  # number of a batch, and what lives no more after it
         self._dead: list[Int64] = []
 
-    def note(self, first: int, last: int, dead: Int64) -> None:
-        """Add the messages of a batch, and remove those that live no more, or never did."""
-        self._seqs.append(np.arange(first, last + 1))
-        self._dead.append(dead)
+    def note(self, boundary: Boundary, dead: Int64) -> None:
+        """Add the messages of a batch; those that are `dead` after it, or never lived, are named by its updates yet."""
+        self._seqs.append(np.arange(boundary.first_seq, boundary.last_seq + 1))
+        self._dying.append((boundary.number, dead))
+
+    def settle(self, watermark: int) -> None:
+        """Remove what lives no more after the batches up to the watermark, which have no more updates."""
+        while self._dying and self._dying[0][0] <= watermark:
+            self._dead.append(self._dying.popleft()[1])
 
     def seqs(self) -> Int64:
         """Those that live, ascending. O(n log n) in the rows noted since the last call."""
@@ -163,12 +170,13 @@ class LivingMessages:
     def snapshot(self) -> "LivingMessages":
         """A copy that later batches do not change. O(batches noted)."""
         now = LivingMessages()
-        now._seqs, now._dead = list(self._seqs), list(self._dead)
+        now._seqs, now._dead, now._dying = list(self._seqs), list(self._dead), self._dying.copy()
         return now
 
     def restore(self, seqs: Int64) -> None:
         """Resume from what `seqs` returned."""
         self._seqs, self._dead = [seqs.copy()], []
+        self._dying.clear()
 
 
 def _summed(number: Int64, seq: Int64, balance: Int8, numbers: int) -> tuple[Int64, Int64, Int8]:

@@ -59,7 +59,7 @@ def split(messages: MessageBatch, rows: Sequence[Int64]) -> tuple[list[MessageBa
             words = own - own[0], order[own[0] : own[-1]]
             words[0].setflags(write=False)
         *plain, previous_seq = (views[at] for at in layout)
-        parts.append(MessageBatch(*plain, *words, previous_seq))
+        parts.append(MessageBatch(*[*plain, *words, previous_seq]))
         of_rows = sum(width * (each.stop - each.start) for width, each in zip(widths, ends, strict=True))
         sizes.append(of_rows + sum(each.nbytes for each in words))
     return parts, sizes

@@ -13,7 +13,7 @@ import numpy as np
 from bolts.payloads import unchanged
 from matching.kind_table import Kinds
 from matching.model import ChangeList, Int64, Names, Removals, SubscriptionTable
-from spouts.cutting import cut_names
+from spouts.names import cut_names
 
 #: End of a subscription that never ends.
 NEVER = 2**62

@@ -21,6 +21,7 @@ from matching.model import NO_MESSAGES, Int32, Int64, MessageBatch, Names, join_
 from matching.reserved import is_visible
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
+from spouts.names import cut_names, join_names
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, in_ranges, without_terms
 from spouts.versions import LivingObjects, Objects, ObjectTable, Versions
 from topology.core.api.component import Context, Piece, Saved, Spout, Tick
@@ -70,24 +71,6 @@ class MessageSource(Protocol):
     def close(self) -> None: ...
 
 
-def cut_names(names: Names, first: int, last: int) -> Names:
-    """Names `first` to `last` (exclusive); the bytes are a view. O(last - first)."""
-    offsets = names.offsets[first : last + 1]
-    return Names(offsets - offsets[0], names.data[offsets[0] : offsets[-1]])
-
-
-def join_names(parts: list[Names]) -> Names:
-    """All names of all parts, in order. O(total bytes)."""
-    if len(parts) == 1:
-        return parts[0]
-    starts = np.cumsum([0] + [part.offsets[-1] for part in parts[:-1]])
-    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
-    return Names(
-        np.concatenate([np.zeros(1, np.int64), *offsets]),
-        np.concatenate([part.data[: part.offsets[-1]] for part in parts]),
-    )
-
-
 def cut_messages(messages: MessageBatch, first: int, last: int) -> MessageBatch:
     """Messages at rows `first` to `last` (exclusive); all but the offsets are views. O(last - first)."""
     rows = slice(first, last)
@@ -130,7 +113,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
         cut_names(rows.names, first, last),
         None if rows.event_time_us is None else rows.event_time_us[first:last],
         None if rows.outside is None else rows.outside[first:last],
-        objects=None if rows.objects is None else Objects(*(column[first:last] for column in rows.objects)),
+        objects=rows.objects and Objects(rows.objects.names[first:last], rows.objects.deleted[first:last]),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
         object_names=None if rows.object_names is None else cut_names(rows.object_names, first, last),
     )

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bolts.names import names_at
-from bolts.shares import together
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import Boundary
+from spouts.names import join_names, take_names
 from topology.core.api.component import Piece
 
 Bools = NDArray[np.bool_]
@@ -282,7 +281,7 @@ class LivingObjects(ObjectTable):
             lives = np.isin(messages.seq, living)
             if lives.any():
                 rows = np.flatnonzero(lives)
-                names = names_at(names, rows)
+                names = take_names(names, rows)
                 self._current.update(zip(names.strings(), messages.seq[rows].tolist(), strict=True))
                 self._append(join_messages([messages.take(rows)]), names, np.ones(rows.shape[0], np.bool_))
 
@@ -292,7 +291,7 @@ class LivingObjects(ObjectTable):
         if not rows.shape[0]:
             return
         if rows.shape[0] < len(messages):
-            messages, names = messages.take(rows), names_at(names, rows)
+            messages, names = messages.take(rows), take_names(names, rows)
         run = _Run(self._made, messages, names, np.ones(rows.shape[0], np.bool_))
         self._made += 1
         while self._runs and len(self._runs[-1].messages) < 2 * len(run.messages):
@@ -304,14 +303,16 @@ class LivingObjects(ObjectTable):
         parts = [run for run in parts if run.living] or parts[:1]
         messages = join_messages([run.messages for run in parts])
         self._made += 1
-        return _Run(self._made - 1, messages, together([run.names for run in parts]), np.ones(len(messages), np.bool_))
+        return _Run(
+            self._made - 1, messages, join_names([run.names for run in parts]), np.ones(len(messages), np.bool_)
+        )
 
     def _compacted(self, run: _Run) -> _Run:
         """The run without versions that have ended."""
         rows = np.flatnonzero(run.rows)
         self._made += 1
         return _Run(
-            self._made - 1, run.messages.take(rows), names_at(run.names, rows), np.ones(rows.shape[0], np.bool_)
+            self._made - 1, run.messages.take(rows), take_names(run.names, rows), np.ones(rows.shape[0], np.bool_)
         )
 
 

@@ -148,6 +148,7 @@ class Update(ApiRow, frozen=True):
     text: str
     lon: float
     lat: float
+    object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
 
 
 class Snapshot(Results, frozen=True):

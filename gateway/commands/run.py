@@ -37,21 +37,11 @@ from topology.store_folder import run_folder
 
 #: Settings that the help page shows, and options that it does not show.
 SHOWN = (
-    *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "objects", "batch", "world"),
-    *(
-        "distance",
-        "decay_half_life",
-        "executor",
-        "address",
-        "router",
-        "signatures",
-        "allow_loss",
-        "query_bolts",
-        "tuple_bolts",
-    ),
+    *("messages", "subscriptions", "follow", "limit", "out", "overwrite", "window", "batch", "world", "distance"),
+    *("decay_half_life", "executor", "address", "router", "signatures", "allow_loss", "query_bolts", "tuple_bolts"),
     *("distribution_bolts", "engine", "checkpoint_every", "to", "resume"),
 )
-QUIET = ("aggregation_bolts", "window_index")
+QUIET = ("aggregation_bolts", "window_index", "objects")
 
 #: In place of the folder of `--resume`: whatever makes the same command right again.
 AUTO = "auto"

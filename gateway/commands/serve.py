@@ -19,15 +19,17 @@ from topology.core.places import require_local
 from topology.given import Given
 
 app = typer.Typer()
-#: Settings that the help page shows.
+#: Options that the help page does not show, and those that it does.
+QUIET = ("decay_half_life",)
 SHOWN = (
-    *(*stream.SHOWN, "host", "port", "keys", "require_key", "allowed_host", "allow_origin", "trusted_proxy", "demo"),
+    *(name for name in stream.SHOWN if name not in QUIET),
+    *("host", "port", "keys", "require_key", "allowed_host", "allow_origin", "trusted_proxy", "demo"),
 )
 _WEBHOOKS = tuple(of_signature(WebhookSettings, lambda name: name.removeprefix("webhook_")))
 
 
 @app.command(cls=Command, epilog=example("skyray serve --demo"))
-@shares("server", "columns", *READ[:-1], shown=SHOWN)
+@shares("server", "columns", *READ[:-1], shown=SHOWN, quiet=QUIET)
 def serve(
     settings: Annotated[Given, Defined(stream.live_settings())],
     columns: Annotated[Given, Defined(stream.column_options())],

@@ -361,7 +361,7 @@ class WriteAheadLog:
             rows = wanted[here] - first
             ids, texts = (_some(column, rows) for column in (block.ids, block.texts))
             columns = [ids, texts, block.lon[rows].tolist(), block.lat[rows].tolist()]
-            if self.settings["objects"]:
+            if self.settings.get("objects"):  # earlier releases had messages alone
                 of = [""] * len(rows) if block.objects is None else _some(block.objects, rows)
                 columns.append([one or name for one, name in zip(of, ids, strict=True)])
             found.update(zip(wanted[here].tolist(), map(MessageText, *columns), strict=True))

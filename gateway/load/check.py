@@ -40,7 +40,8 @@ from matching.model import (
 )
 from matching.naive_rows import DecayModel, updates_of
 from matching.window import Boundary, Window, stream_time
-from spouts.cutting import Cutter, join_names, read_all
+from spouts.cutting import Cutter, read_all
+from spouts.names import join_names
 from spouts.paced import GeneratedSubscriptions, PacedSpout
 
 #: Fewer expected updates of a server than this say too little.

@@ -32,6 +32,8 @@ _OPEN_BELOW = "/page/"
 _SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
 #: Attributes are declared below it: for all subscriptions, so that it needs `admin`.
 _DECLARED_BELOW = "/v1/stream/attributes/"
+#: Objects are ended below it, which is a message.
+_ENDED_BELOW = "/v1/objects/"
 #: Wrong keys that an address may send in a minute, until it is told to wait.
 MOST_WRONG = 20
 #: Seconds that a ticket is valid; most tickets of one caller in that time; most tickets in all.
@@ -246,6 +248,8 @@ def _is_open(path: str) -> bool:
 def _scope_of(path: str) -> KeyScope:
     if path.startswith(_DECLARED_BELOW):
         return "admin"
+    if path.startswith(_ENDED_BELOW):
+        return "publish"
     return _SCOPES.get(path.rstrip("/"), "subscribe" if path.startswith("/v1/") else "admin")
 
 

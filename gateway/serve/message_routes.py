@@ -1,7 +1,8 @@
-"""`POST /v1/messages`: one message, an array, or lines."""
+"""`POST /v1/messages`: one message, an array, or lines; `DELETE /v1/objects/ID` in a stream of objects."""
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,11 +22,13 @@ from gateway.serve.bodies import (
 )
 from gateway.serve.door import Door
 from gateway.serve.models import MessagesAnswer
-from gateway.serve.problems import LATER, TOO_LARGE, ApiError, answer, problem_of, refusal
+from gateway.serve.problems import CONTENT, LATER, TOO_LARGE, ApiError, answer, problem_of, refusal
 from gateway.serve.writer import PublishedRow
 from matching.errors import EngineError
 
 PATH = "/v1/messages"
+#: Objects are ended below it.
+OBJECTS = "/v1/objects/"
 #: Schema of a message.
 MESSAGE = {"$ref": "#/components/schemas/Message"}
 _LINES = {
@@ -66,6 +69,25 @@ def routes(door: Door) -> APIRouter:
         with an `id` that was sent before is answered as before, and taken once.
         """
         return await log_messages(door, request, wait is not None)
+
+    @router.delete(
+        OBJECTS + "{object_id}",
+        summary="End an object",
+        response_model=MessageOutcome,
+        responses={409: {"description": "The stream is one of messages", "content": CONTENT}, **LATER},
+    )
+    async def end_object(request: Request, object_id: str) -> Response:
+        """End an object of a stream of objects, as a message with `deleted` does. Answered with 200, it is on disk."""
+        if not door.admission.objects:
+            what = "this stream is one of messages, which nothing ends"
+            raise ApiError(409, "no_objects", what, "path", "begin a folder with --objects")
+        caller = caller_of(request)
+        door.access.count_messages(caller, 1)
+        row = msgspec.json.encode({"object_id": object_id, "deleted": True})
+        (outcome,) = await log_rows(door, caller, [row], PublishedRow)
+        if outcome["status"] == "refused":
+            raise refusal(outcome)
+        return encoded(outcome)
 
     return router
 

@@ -517,3 +517,32 @@ def test_etl_without_attributes_has_the_old_format(spark, tmp_path):
     manifest = run(spark, write_lines(tmp_path / "raw.jsonl", *rows_with_attributes(20)), tmp_path / "out")
     assert manifest["format_version"] == 1 and "attributes" not in manifest and "attribute" not in manifest["options"]
     assert pq.read_schema(tmp_path / "out" / "messages" / "part-00000.parquet") == MESSAGE_SCHEMA
+
+
+def test_etl_of_objects_keeps_every_version_in_the_order_of_the_input(spark, tmp_path):
+    """Prices of 900, 800, 900 are three versions, with or without ids; only an id beside another object's is of one."""
+    flat = {"text": "a flat", "lat": 1.0, "lon": 2.0}
+    rows = [
+        flat | {"id": "z", "price": 900},
+        flat | {"id": "z", "price": 800},
+        flat | {"id": "z", "price": 900},
+        flat | {"object_id": "a", "price": 900},
+        flat | {"object_id": "a", "price": 800},
+        flat | {"object_id": "a", "price": 900},
+        flat | {"object_id": "a", "id": "v1", "price": 700},
+        flat | {"object_id": "a", "id": "v1", "price": 700},  # sent again
+        flat | {"object_id": "a", "id": "v1", "price": 600},  # not the same
+        {"id": "v2", "object_id": "a", "op": "delete"},
+    ]
+    source = write_lines(tmp_path / "raw.jsonl", *rows)
+    manifest = run(spark, source, tmp_path / "etl", objects=True, attribute=("price:number",))
+    assert manifest["objects"] is True and manifest["options"]["objects"] is True
+    assert (manifest["kept"], manifest["duplicates"], manifest["deletes"]) == (8, 1, 1)
+    assert manifest["rejected_by_reason"] == {"duplicate_id": 1} and manifest["extent"] == [2.0, 1.0, 2.0, 1.0]
+    messages, *_ = read(tmp_path / "etl")
+    found = [(row["object_id"], row["attribute_price"], row["op"]) for row in messages]
+    assert found == [
+        ("z", 900.0, 0), ("z", 800.0, 0), ("z", 900.0, 0), ("a", 900.0, 0), ("a", 800.0, 0), ("a", 900.0, 0),
+        ("a", 700.0, 0), ("a", None, 1),
+    ]  # fmt: skip
+    assert (messages[-1]["lon"], messages[-1]["lat"]) == (0.0, 0.0)

@@ -145,10 +145,11 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
             assert post(served, flat | {"id": "v3", "lon": 9.0}, flat | {"id": "v4"}) == ["accepted"] * 2
             kill(served)
         with Served(out, "--objects", port=port) as served:
-            end = {"id": "v5", "object_id": "o", "deleted": True}
-            assert post(served, end, {"id": "car", **flat, "object_id": None}) == ["accepted"] * 2
+            assert served.call("DELETE", "/v1/objects/o").json["status"] == "accepted"
+            assert post(served, {"id": "v5", "object_id": "o", "deleted": True}) == ["accepted"]  # it has ended
+            assert post(served, {"id": "car", **flat, "object_id": None}) == ["accepted"]
             assert post(served, {"id": "car", **flat, "object_id": "car", "lon": 1.2}) == ["accepted"]
-            follower.await_through(6)
+            follower.await_through(7)
             served.end()
     told = [(row["change"], row["object_id"], row["message_id"], row["as_of"]) for _, row in follower.book]
     assert told == [
@@ -156,6 +157,28 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
         ("leave", "o", "v2", 2),
         ("enter", "o", "v4", 3),
         ("leave", "o", "v4", 4),
-        ("enter", "car", "car", 5),
+        ("enter", "car", "car", 6),
     ]
     assert verify_run(out, None).exact
+
+
+def test_run_of_objects_stopped_and_resumed_with_other_bolts_gives_the_same_updates(tmp_path):
+    """Twice, so that the table of living objects is saved, loaded, changed and saved again."""
+    write_etl(tmp_path / "etl", versions(400, 6))
+    requested(tmp_path / "asked.jsonl")
+    whole = run(settings(tmp_path, "whole", batch="7"))
+    seen = 0
+
+    def note(snapshot) -> None:
+        nonlocal seen
+        seen = snapshot.published
+
+    bolts = [{}, {"query_bolts": 3, "delivery_bolts": 2}, {"query_bolts": 2, "distribution_bolts": 2}]
+    for part, more in enumerate(bolts):
+        rate = None if part == 2 else 150.0
+        config = settings(tmp_path, "parts", batch="7", checkpoint_every=0.3, rate=rate, **more)
+        until = (part + 1) * 15
+        report = run(config, note, (lambda at: lambda: seen >= at)(until) if part < 2 else None, resume=part > 0)
+        assert report["state"] == ("interrupted" if part < 2 else "finished")
+    assert report["digest"] == whole["digest"]
+    assert verify_run(tmp_path / "parts", None).exact

@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bolts.distribution import _in_pairs
+from distribution.location import LocationRouter
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ENTER, LEAVE, SubscriptionTable, concatenate, empty
 from matching.naive import Oracle
 from matching.naive_rows import Extras, tally
+from matching.operator import OperatorContext, OperatorInput
+from matching.space import Space
 from matching.window import NO_FLOOR, Boundary, Window
 from spouts.cutting import cut_messages
 from spouts.versions import LivingObjects, Objects
@@ -149,3 +153,56 @@ def test_oracle_of_objects_by_hand():
     updates = oracle.advance(Boundary(0, 0, 5, NO_FLOOR), messages, added, removals([], []), extras)
     told = [(one.as_of, one.number, one.seq, one.change) for one in updates]
     assert told == [(1, 0, 1, ENTER), (4, 0, 3, LEAVE), (4, 1, 3, LEAVE)]
+
+
+#: Small, so that the places lie in the parts of several tasks.
+WORLD = Space(-4.0, -4.0, 4.0, 4.0)
+
+
+class Routed:
+    """Boolean operators of several tasks behind a routing table, as distribution and query bolts drive them."""
+
+    def __init__(self, router):
+        self.router, self.table = router, router.table()
+        made = (OperatorContext(WORLD, Window("count", 10), task, router.tasks, objects=True) for task in range(3))
+        self.operators = [KIND.make_operator(context) for context in made]
+
+    def process(self, boundary, messages, added, removed, ended):
+        self.table.change(added, removed)
+        sent = self.table.route(messages), self.table.route(ended) if len(ended) else []
+        rows, ends = _in_pairs(messages, ended, *sent) if len(ended) else (sent[0], [np.zeros(0, np.int64)] * 3)
+        for task, operator in enumerate(self.operators):
+            mine = self.router.assigned_to(added, task)
+            own = added.take(np.flatnonzero(mine))
+            columns = boundary, messages.take(rows[task]), ended.take(ends[task]), own, np.full(len(own), task)
+
+            def owned(region, some, row, task=task):
+                return self.router.owned_pairs(region, some, row, task)
+
+            there = np.ones(len(own), np.bool_)
+            yield operator.match(OperatorInput(*columns, there, removed, owned)).own_hits.updates
+
+
+@given(rows=ROWS, subscriptions=SUBSCRIPTIONS, size=st.sampled_from([1, 7, 24]), late=st.integers(0, 12))
+@settings(max_examples=150, deadline=None)
+def test_boolean_over_objects_routed_by_place_tells_each_update_at_one_task(rows, subscriptions, size, late):
+    """A shape over several tasks, a move within it, out of it and back: what one task would tell, by whichever task."""
+    messages, objects, aside, extras = stream(rows)
+    lon, lat = np.repeat(np.linspace(-0.5, 3.5, 9), 9), np.tile(np.linspace(-0.5, 3.5, 9), 9)
+    tasks = Routed(LocationRouter(3, WORLD, *WORLD.project(lon, lat)))
+    assert len({*tasks.router.owner_of_centre(batch([((float(x), 1.0), []) for x in range(3)])).tolist()}) > 1
+    living, oracle = LivingObjects(), Oracle(None, WORLD.max_distance, objects=True)
+    added = [table([one], nth, 0 if nth % 2 else late) for nth, one in enumerate(subscriptions) if one[0][0] < 100.0]
+    added.sort(key=lambda one: int(one.at[0]))
+    for number, first in enumerate(range(0, len(rows), size)):
+        last = min(first + size, len(rows))
+        boundary = Boundary(number, first, last - 1, NO_FLOOR)
+        own, out = pieces_of(objects, aside, first, last)
+        some = living.feed(cut_messages(messages, first, last), own, out)
+        ended = living.pop_ended(boundary)
+        low = first if first else -1
+        begun = concatenate([empty(SubscriptionTable)] + [one for one in added if low <= one.at[0] < last])
+        more = Extras(object_id=extras.object_id[first:last], op=extras.op[first:last])
+        wanted = tally(oracle.advance(boundary, some, begun, removals([], []), more))
+        told = list(tasks.process(boundary, some, begun, removals([], []), ended))
+        assert tally(concatenate(told)) == wanted
