@@ -273,7 +273,7 @@ class MessageExtras:
         self.object_id: list[str] | None = None
         self.op: list[int] | None = None
         if aside is not None or any(kind.needs_ended for kind in kinds):
-            objects, deletes = _read_objects(etl)
+            objects, deletes = read_objects(etl)
             if aside is not None or any(deletes) or len(set(objects)) < len(objects):
                 self.object_id, self.op = objects, deletes
         if aside is not None and self.op is not None:
@@ -325,7 +325,7 @@ def _set_aside(run: RunReader) -> NDArray[np.bool_]:
     return aside | in_ranges(np.arange(aside.shape[0]), run.quarantine.messages)
 
 
-def _read_objects(etl: Path) -> tuple[list[str], list[int]]:
+def read_objects(etl: Path) -> tuple[list[str], list[int]]:
     """`object_id` and `op` of all messages; the message id and 0 by default."""
     objects, deletes = [], []
     for batch in read_columns(etl, ["message_id"], ("object_id", "op")):

@@ -22,11 +22,13 @@ from rich.text import Text
 from gateway.runs.oracle_replay import (
     AS_OF,
     ID_ROW,
+    SEQ,
     Progress,
     Sample,
     Truth,
     boundary_ends,
     choose,
+    read_objects,
     replay_oracle,
     score_bits,
 )
@@ -228,7 +230,11 @@ def _compare_replay(run: RunReader, chosen: Sample, truth: Truth, delivered: Int
         steps = np.diff(at_once[order][:, [ID_ROW, AS_OF]], axis=0)
         if back := int(np.count_nonzero((steps[:, 0] == 0) & (steps[:, 1] < 0))):
             faults.append(f"{back:,} updates go back to a message before that of the update before them")
-    followed = follow(delivered, boundary_ends(run, truth.messages), chosen.id_row, registered_at)
+    # of a stream of objects, results are of objects: an update may name another version than the one before it
+    objects = _first_of_object(run) if run.objects else None
+    followed = follow(
+        _named_by(objects, delivered, SEQ), boundary_ends(run, truth.messages), chosen.id_row, registered_at
+    )
     faults += [
         f"{rows.shape[0]:,} {what}; the first: {_name(delivered[rows.min()].tolist(), chosen, truth.message_ids)}"
         for rows, what in followed.faults
@@ -242,13 +248,29 @@ def _compare_replay(run: RunReader, chosen: Sample, truth: Truth, delivered: Int
         id_row = chosen.id_row[np.searchsorted(chosen.numbers, truth.results.number)]
         seq, whose, there = truth.results.seq, "those of the oracle", "the oracle's"
     standing = np.stack([id_row, seq], axis=1).astype(np.int64)
-    rows, difference = _difference(standing, followed.standing)
+    rows, difference = _difference(_named_by(objects, standing, 1), followed.standing)
     if rows.shape[0]:
         faults.append(
             f"applying the updates gives other results than {whose}: {int((difference < 0).sum()):,} messages "
             f"only by the updates, {int((difference > 0).sum()):,} only in {there}"
         )
     return faults
+
+
+def _first_of_object(run: RunReader) -> Int64:
+    """For each message the seq of the first version of its object, int64[messages]. O(messages)."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(name, seq) for seq, name in enumerate(read_objects(run.etl)[0])], np.int64)
+
+
+def _named_by(what: Int64 | None, rows: Int64, column: int) -> Int64:
+    """The rows with what stands for each seq of a column in its place; None: with the seqs themselves."""
+    if what is None or not what.shape[0]:
+        return rows
+    seq, named = rows[:, column], rows.copy()
+    inside = (seq >= 0) & (seq < what.shape[0])
+    named[inside, column] = what[seq[inside]]
+    return named
 
 
 def _compare_results(run: RunReader, chosen: Sample, truth: Truth, report: VerifyReport) -> None:
