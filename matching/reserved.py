@@ -65,9 +65,10 @@ def without_reserved(messages: MessageBatch, beginnings: bool = False) -> Messag
     """
     reserved = is_reserved(messages.weights)
     if beginnings:
-        last = np.zeros_like(reserved)
-        last[messages.term_offsets[1:][np.diff(messages.term_offsets) > 0] - 1] = True
-        reserved &= last
+        ends = messages.term_offsets[1:][np.diff(messages.term_offsets) > 0] - 1
+        last = reserved[ends]
+        reserved = np.zeros_like(reserved)
+        reserved[ends] = last
     if not reserved.any():
         return messages
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(reserved)])

@@ -211,7 +211,7 @@ def _chunks_wanted(chains, terms):
 @njit_no_refcount
 def _append(ring, chains, rows, oldest, newest, term_at):
     """Write messages into the ring and into their lists; returns where the next message's terms go."""
-    head, point, ring_terms, ring_weights, *_ = ring
+    head, point, ring_terms, ring_weights, _, _, _, _ = ring
     capacity = head.shape[0]
     for n in range(rows.point.shape[0]):
         length = rows.head[n, 3] - rows.head[n, 2]

@@ -16,6 +16,7 @@ from matching.naive_rows import messages_of, subscriptions_of
 from matching.query import Node, parse_query
 from matching.query_programs import Query, instructions_of_query, query_of
 from matching.space import Space
+from matching.subscription_words import texts_found_by
 from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
@@ -254,3 +255,10 @@ def test_query_of_anything_is_read_or_refused(given_query):
     assert found is None or isinstance(found, Query | Refusal)
     if isinstance(found, Query):
         assert isinstance(parse_query(str(found.tree)) if "price" not in str(found.tree) else found.tree, Node)
+
+
+def test_texts_by_which_a_query_is_found_are_of_all_its_alternatives():
+    found = texts_found_by({"query": {"any": ['"ab abc"', "bcd"], "none": ["bc"]}}, VOCABULARY)
+    assert set(found) == {"ab", "abc", "bcd"}
+    assert texts_found_by({"query": "bcd OR ab*"}, VOCABULARY) == []
+    assert texts_found_by({"query": "-bcd"}, VOCABULARY) == []

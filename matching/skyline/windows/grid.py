@@ -45,7 +45,6 @@ from matching.window import Boundary
 _NEVER = 2**63 - 1
 _FEWEST = 256
 _LIFE, _ENDED, _FIRST, _LAST = range(4)
-_NO_TERM = np.zeros(1, np.int64)
 
 
 class Ring(NamedTuple):
@@ -181,7 +180,9 @@ class GridWindow(SkylineWindow):
         offsets, order_offsets = messages.term_offsets, messages.order_offsets
         if not order_offsets.shape[0]:
             order_offsets = np.zeros(len(messages) + 1, np.int64)
-        words = np.diff(np.concatenate([_NO_TERM, np.cumsum(~is_reserved(messages.weights))])[offsets])
+        words, beginnings = np.diff(offsets), is_reserved(messages.weights)
+        if beginnings.any():
+            words -= np.bincount(np.repeat(np.arange(len(messages)), words)[beginnings], minlength=len(messages))
         terms, order = (words, offsets, messages.terms), (order_offsets, messages.order)
         self._extend(messages.seq, messages.life, ended, *place, *terms, messages.keys, *order)
 

@@ -5,13 +5,20 @@ import pytest
 
 import skyray
 from matching.fields import Refusal
+from matching.filter_programs import compile_filter
+from matching.model import MessageBatch
 from matching.naive_conditions import query_holds
 from matching.query_programs import Query, query_of
 from matching.reasons import MAX_BEGUN
 from matching.reserved import is_reserved
+from matching.skyline.window import SkylineQueries
+from matching.skyline.windows.inverted import InvertedWindow
+from matching.space import Space
 from matching.subscription_words import refused_when_new
 from matching.text import Vocabulary
+from matching.window import NO_FLOOR, Boundary
 from matching.words.message_words import MessageTerms, weigh
+from tests.support.conditions import batch_of
 
 START = ["rad", "radio", "fahrt"]
 WORDS = [*START, "fahrrad", "fahrer", "radler", "ra", "fah", "see"]
@@ -87,6 +94,19 @@ def test_beginning_of_too_many_known_words_is_refused_when_it_comes():
     refused = refused_when_new(row, vocabulary)
     assert refused is not None and refused.reason == "too_many_words" and "1,001" in refused.detail
     assert isinstance(query_of(row["query"], vocabulary), Query), "a log may have it"
+
+
+def test_window_of_skylines_filters_by_beginnings_and_counts_words_alone():
+    messages = batch_of([[1, 2, 9], [1, 3, 9], [1, 9]])  # 2 is a beginning, 9 the reserved term
+    weights = np.where(np.isin(messages.terms, [2, 9]), np.float32(-0.0), np.float32(1.0))
+    messages = MessageBatch(**(messages._asdict() | {"weights": weights}))
+    window = InvertedWindow(Space(-180.0, -90.0, 180.0, 90.0))
+    window.store(Boundary(0, 0, 2, NO_FLOOR), messages, np.zeros(0, np.int64))
+    program = np.frombuffer(compile_filter(at_least=(1, [2])), np.int64)
+    region, offsets, terms = np.array([[-1.0, -1, 1, 1]] * 2), np.array([0, 1, 2]), np.array([1, 1], np.int32)
+    found = window.candidates(SkylineQueries(region, offsets, terms, np.array([0, 0, program.size]), program))
+    assert found.offsets.tolist() == [0, 3, 4] and found.seq.tolist() == [0, 1, 2, 0]
+    assert found.text.tolist() == [1.0, 0.5, 1.0, 1.0]
 
 
 PLACE = {"lon": 1.0, "lat": 1.0}

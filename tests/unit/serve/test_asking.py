@@ -22,6 +22,8 @@ QUERIES = {
     3: f"{WORDS[0]} OR ({WORDS[1]} {WORDS[2]}) OR ({LATE[1]} -{WORDS[0]})",
     6: {"all": [{"any": [WORDS[1], {"all": [WORDS[2], WORDS[3]]}]}], "none": [{"all": [WORDS[0], WORDS[1]]}]},
     7: f"{WORDS[2]} -({WORDS[0]} {WORDS[1]})",
+    9: f"{WORDS[1]} (late* OR {WORDS[2]})",
+    11: f'({WORDS[0]} OR {WORDS[1]}) -"{WORDS[1]} {WORDS[0]}"~2',
 }
 #: What both answers have.
 SAME = (
@@ -43,6 +45,8 @@ READ_AS = {
     3: "(w0 OR (w1 w2) OR (late1 -w0))",
     6: "(w1 OR (w2 w3)) -(w0 w1)",
     7: "w2 -(w0 w1)",
+    9: "w1 (late* OR w2)",
+    11: '(w0 OR w1) -"w1 w0"~2',
 }
 
 
