@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.entities import html5
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,14 +65,13 @@ SPACE = r"\p{White_Space}\x1C-\x1F\u200B"
 _URL = r"(?:https?|ftp)://{0}*|www\.{0}+"
 _IN_TAG = r"[\p{L}\p{M}\p{N}_]"
 #: Names that would lose a sign otherwise, and be another word; letters are folded by then.
-_NAME = r"[cg]\+\+|[cf]#(?!{0})|(?<!{0})\.net(?!{0})"
+_NAME = r"[cg]\+\+|[cf]#(?!{0})|\.(?<!{0}\.)net(?!{0})"
 _ASCII_TOKEN = re.compile(
     _URL.format("[!-~]") + rf"|[\t-\r\x1C-\x20]+|({_NAME.format('[a-z0-9_]')}|(?<![a-z0-9_])[#@][a-z0-9_]+|[a-z0-9]+)"
 )
 _TOKEN = regex.compile(
     # Unspaced scripts end a link, since there text follows one without a space.
     _URL.format(rf"[!-~[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]]")
-    + rf"|(?P<space>[{SPACE}]+)"
     + rf"|(?P<name>{_NAME.format(_IN_TAG)})"
     + rf"|(?P<tag>(?<!{_IN_TAG})[#@]{_IN_TAG}+)"
     + rf"|(?P<unspaced>(?:[{UNSPACED}&&[\p{{L}}\p{{N}}]]\p{{M}}*+)+)"
@@ -80,7 +79,7 @@ _TOKEN = regex.compile(
     + r"|(?P<picture>\p{RI}\p{RI}|\p{Extended_Pictographic})",
     regex.V1,
 )
-_UNSPACED = regex.compile(f"[{UNSPACED}]", regex.V1)
+_UNSPACED, _SPACE = (regex.compile(f"[{one}]", regex.V1) for one in (UNSPACED, SPACE))
 _CHARACTER = regex.compile(r".\p{M}*", regex.V1 | regex.DOTALL)
 # In other scripts marks are no decoration: they are vowels (Devanagari, Thai), voicing (Japanese), letters (Cyrillic).
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{M}+", regex.V1)
@@ -108,7 +107,7 @@ def tokenise(text: str) -> list[str]:
     Linear in the length of the text, whatever is in it: 8 us for an English tweet, 20 us for a text of several scripts,
     0.4 s for the worst megabyte.
     """
-    return [piece for word in cut_words(text) for piece in word if piece]
+    return list(filter(None, chain.from_iterable(cut_words(text))))
 
 
 def cut_words(text: str) -> list[list[str]]:
@@ -145,10 +144,12 @@ def _character_of(entity: re.Match[str]) -> str:
 def _cut_unicode(text: str) -> list[list[str]]:
     """`cut_words` for any script, after entities are undone."""
     words: list[list[str]] = []
-    goes_on = False
-    for match in _TOKEN.finditer(normalise(text)):
-        kind, token = match.lastgroup, match.group()
-        if kind is None or kind == "space":
+    goes_on, end, text = False, 0, normalise(text)
+    for match in _TOKEN.finditer(text):
+        kind, token, between = match.lastgroup, match.group(), text[end : match.start()]
+        goes_on = goes_on and not (" " in between or (between and _SPACE.search(between)))
+        end = match.end()
+        if kind is None:  # a link
             goes_on = False
             continue
         if kind == "tag" and not token.strip("#@_"):
@@ -236,7 +237,8 @@ def words_of(text: str, form: Callable[[str], str] | None = None) -> list[list[s
 
 def terms_of(text: str, form: Callable[[str], str] | None = None) -> list[str]:
     """Terms of a text in order of appearance, with repeats; `form` is one of `term_form`. Linear."""
-    return [piece for word in words_of(text, form) for piece in word if piece]
+    tokens = tokenise(text)
+    return tokens if form is None else list(map(form, tokens))
 
 
 def count_terms(text: str, form: Callable[[str], str] | None = None) -> dict[str, int]:

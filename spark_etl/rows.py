@@ -5,6 +5,7 @@ Needs no Spark.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from matching.attributes import AttributeValue, Misfit, read_values
@@ -83,7 +84,7 @@ class RowCleaner:
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
         words = [] if message.op == DELETE else words_of(message.text, self._form)
-        terms = [piece for word in words for piece in word]
+        terms = list(chain.from_iterable(words))
         if not len(self._schema):
             return CleanRow(message, terms, self._bad_time)
         read = read_values(self._schema, attributes)

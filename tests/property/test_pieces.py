@@ -146,3 +146,18 @@ def test_words_of_a_query_mean_words_as_people_write_them(rows, one, other, kind
         candidate = boolean_match if kind == "boolean" else meets
         found = [candidate(subscription, each) and passes(subscription, each) for each in messages_of(messages)]
         assert found == [holds(text) for text in rows], query
+
+
+@pytest.mark.parametrize(("between", "found"), [("", [0, 1]), ("~1", [0, 1, 2])])
+def test_phrase_counts_words_and_not_what_joins_them(between, found):
+    rows = ["rotes fahrrad", "rotes-fahrrad", "rotes, altes-fahrrad", "fahrrad-rotes"]
+    vocabulary = Vocabulary.of_counts(map(count_terms, rows))
+    row = {"subscription_id": "s", "kind": "boolean", "query": f'"rotes fahrrad"{between}', **PLACES["boolean"]}
+    parsed = subscription_row(row, vocabulary, SPACE, KINDS)
+    assert not isinstance(parsed, Refusal)
+    table, messages = build_table([parsed], [0], [0]), batch(rows, vocabulary)
+    engine = CellTerm(SPACE)
+    engine.insert(table)
+    assert sorted(engine.match(messages).row.tolist()) == found
+    (subscription,) = subscriptions_of(table)
+    assert [at for at, one in enumerate(messages_of(messages)) if passes(subscription, one)] == found

@@ -7,9 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from matching.pieces import JOINED, JOINED_ID
+from matching.validate import RawMessage
 from spark_etl import vectorise as module
 from spark_etl.clean import CLEAN_SCHEMA
+from spark_etl.options import EtlOptions
 from spark_etl.ordered import OrderedRows, count_terms, cut
+from spark_etl.rows import CleanRow, RowCleaner
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.vectorise import vectorise
 
@@ -28,8 +32,9 @@ def batch_of(*texts: dict[str, int]) -> pa.RecordBatch:
 
 
 def in_order(counts: dict[str, int]) -> list[int]:
-    """Places of terms, each as often as it occurs, the last one first."""
-    return [place for place, count in enumerate(counts.values()) for _ in range(count)][::-1]
+    """Places of terms, each as often as it occurs, the last one first, and the first two without a space between."""
+    places = [place for place, count in enumerate(counts.values()) for _ in range(count)][::-1]
+    return [*places[:1], *([JOINED_ID] if len(places) > 1 else []), *places[1:]]
 
 
 MESSAGES = [{"often": 2, "rare": 1}, {}, {"gone": 3}, {"mid": 1, "gone": 1, "rare": 2, "often": 1}]
@@ -51,8 +56,18 @@ def test_vectorise_any_slice_agrees_with_plain_python(start):
     rows = found.to_pylist()
     assert [(row["terms"], row["counts"], row["weights"]) for row in rows] == [expected(m) for m in MESSAGES[start:]]
     assert [row["seq"] for row in rows] == list(range(start, 4))
-    ids = [[TERM_IDS.get(list(one)[place], -1) for place in in_order(one)] for one in MESSAGES[start:]]
+    ids = [
+        [place if place < 0 else TERM_IDS.get(list(one)[place], -1) for place in in_order(one)]
+        for one in MESSAGES[start:]
+    ]
     assert [row["word_order"] for row in rows] == ids
+
+
+def test_cleaned_row_has_its_terms_in_order_with_what_joins_them():
+    clean = RowCleaner(EtlOptions(inputs=("x",), out="y")).clean(RawMessage(text="BTC&ETH, btc 東京", lon=1, lat=1))
+    assert isinstance(clean, CleanRow)
+    assert clean.terms == ["btc", JOINED, "eth", "btc", "東", "東京", "京"]
+    assert clean.counts == {"btc": 2, "eth": 1, "東": 1, "東京": 1, "京": 1}
 
 
 def test_vectorise_without_rows_or_vocabulary_gives_empty_lists():

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import skyray
 from gateway import cli
 from gateway.runs.explaining import explain
 from matching.errors import ConfigError, InputError
@@ -131,3 +132,26 @@ def test_explain_command_tells_people_and_scripts(run, capsys):
     shown = capsys.readouterr().out
     assert "NOT IN THE RESULT" in shown and answer["message"]["text"] in shown
     assert " ".join(answer["why"].split()) in " ".join(shown.split())
+
+
+def test_explain_a_word_in_pieces_is_named_as_it_is_written(tmp_path):
+    engine = skyray.Engine()
+    place = {"lon": 1, "lat": 1}
+    for name, more in {
+        "whole": {"keywords": "東京都"},
+        "without": {"keywords": "机", "not_keywords": ["自転車"]},
+        "two": {"keywords": ["BTC&ETH", "机", "東京"], "match": 2},
+    }.items():
+        row = {"subscription_id": name, "kind": "boolean", "region": [-180, -90, 180, 90]}
+        engine.subscribe(row | more)
+    texts = ["机 と 車 東京 京都", "机 の 自転車", "btc/eth 机"]
+    updates = engine.publish([{"id": f"m{number}", "text": text, **place} for number, text in enumerate(texts)])
+    found = {(row["subscription_id"], row["message_id"]) for row in updates}
+    assert found == {("without", "m0"), ("without", "m2"), ("two", "m0"), ("two", "m2")}
+    for name, message, reason, why in (
+        ("whole", "m0", "missing_word", "the message lacks a word as it is written: 東京都"),
+        ("without", "m1", "excluded_word", "自転車"),
+        ("two", "m1", "too_few_keywords", "2"),
+    ):
+        answer = engine.explain(name, message)
+        assert (answer["reason"], answer["in_result"]) == (reason, False) and why in answer["why"], answer
