@@ -98,6 +98,9 @@ class Subscription(BaseModel):
         default=None, description="words, OR, brackets and -, or an object of all, any, none and where"
     )
     everything: bool | None = Field(default=None, description="true for one that requires nothing")
+    backfill: bool | int | str | None = Field(
+        default=None, description="earlier messages for a boolean: true, a number of messages, or a time such as 7d"
+    )
     k: int | None = None
     alpha: float | None = None
     expires_at: str | float | None = Field(default=None, description="when it ends by itself")
