@@ -129,6 +129,9 @@ class Subscription(BaseModel):
     )
     everything: bool | None = Field(default=None, description="true for one that requires nothing")
     tell: Tell | None = None
+    backfill: bool | int | str | None = Field(
+        default=None, description="earlier messages for a boolean: true, a number of messages, or a time such as 7d"
+    )
     k: int | None = None
     alpha: float | None = None
     expires_at: str | float | None = Field(default=None, description="when it ends by itself")
