@@ -137,8 +137,8 @@ class Teller:
     ):
         self.standings, self.overrides = standings, overrides
         self._log, self._subscriptions = log, subscriptions
-        self._words, self._wall = words, wall
-        self._logged_before, self._clock_s = logged_before, clock_s
+        self._words, self.wall = words, wall
+        self.logged_before, self._clock_s = logged_before, clock_s
         self.settings = {name: found for name in standings if (found := self._setting_of(name)) is not None}
         self._changes = {*standings, *subscriptions.tells}
         self._open = {name for name, one in standings.items() if one.is_open}
@@ -183,8 +183,8 @@ class Teller:
             self.position = self._log.head
             return None
         changes, self._changes = self._changes | self._replaced(), set()
-        catching_up = self.position.boundary < self._logged_before or self._log.head < self.position
-        wall_s = self._wall()
+        catching_up = self.position.boundary < self.logged_before or self._log.head < self.position
+        wall_s = self.wall()
         now_s = min(self._clock_s or wall_s, wall_s) if catching_up else wall_s
         deciding = _Deciding(self, now_s)
         for name in changes:

@@ -43,10 +43,11 @@ def routes(door: Door, hooks: WebhookService) -> APIRouter:
         response_class=Response,
         responses={
             200: {
-                "description": "Events: `told`, `progress` and `gap`",
+                "description": "Events: `told`, `progress` and `gap`; of a poll one object",
                 "content": {
                     "text/event-stream": {"schema": {"type": "string"}},
                     NDJSON: {"schema": {"type": "string"}},
+                    "application/json": {"schema": {"$ref": "#/components/schemas/ToldPage"}},
                 },
             },
             **LATER,

@@ -24,6 +24,10 @@ expected-statuses = ["400", "401", "403", "404", "405", "406", "409", "412", "41
 """
 
 
+#: Paths whose answer has no end, unless it is polled.
+STREAMS = ("/v1/updates", "/v1/told")
+
+
 @schemathesis.serializer("application/x-ndjson")
 def lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
     return value.encode(errors="replace") if isinstance(value, str) else json.dumps(value).encode()
@@ -33,12 +37,12 @@ def lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
 def filter_case(_: schemathesis.HookContext, case: schemathesis.Case) -> bool:
     """In a query every value is a text: `subscription=2.0`, meant as a wrong type, is an id like others."""
     wanted = (case.query or {}).get("subscription")
-    return case.path != "/v1/updates" or wanted is None or isinstance(wanted, list)
+    return case.path not in STREAMS or wanted is None or isinstance(wanted, list)
 
 
 @schemathesis.hook
 def before_call(_: schemathesis.HookContext, case: schemathesis.Case, __: dict[str, Any]) -> None:
-    if (case.method, case.path) == ("GET", "/v1/updates"):
+    if case.method == "GET" and case.path in STREAMS:
         case.query = {**(case.query or {}), "poll": "true", "wait_s": "0"}
 
 

@@ -40,8 +40,10 @@ class Stream:
             self.hooks.wake()
 
     @contextmanager
-    def webhooks(self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve) -> Iterator[WebhookService]:
-        with WebhookService(self.folder, self.history, Registry(), settings, resolver) as hooks:
+    def webhooks(
+        self, settings: WebhookSettings = LOOPBACK, resolver: Any = resolve, wall: Callable[[], float] = time.time
+    ) -> Iterator[WebhookService]:
+        with WebhookService(self.folder, self.history, Registry(), settings, resolver, wall=wall) as hooks:
             self.hooks = hooks
             try:
                 yield hooks

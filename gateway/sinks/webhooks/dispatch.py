@@ -17,20 +17,21 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.serve.registry import Ended, Registered
-from gateway.serve.released import JSON_BEGINS, ReleasedUpdate
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import AttemptVerdict, Batch, Outcome
 from gateway.sinks.cursor import read_after
-from gateway.sinks.telling import Teller, Told
+from gateway.sinks.telling import Teller
 from gateway.sinks.told_store import prune_told, store_step, told_after
 from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
-from gateway.sinks.webhooks.sending import WebhookClient, WebhookSink
+from gateway.sinks.webhooks.sending import WebhookClient, WebhookSink, batch_of_told
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
 from gateway.sinks.webhooks.together import Together
 from matching.errors import EngineError
+from matching.telling import next_time
 from topology.core.executors.logs import driver_log
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
@@ -134,7 +135,7 @@ class Dispatcher:
         self._last = last
         self._client = client
         self._settings = settings
-        self.teller, self.told = teller, told
+        self.teller, self.told, self._wall = teller, told, teller.wall
         self.on_told: Callable[[], None] = lambda: None
         self._pruned_s = time.monotonic()
         self._uniform = uniform
@@ -160,7 +161,8 @@ class Dispatcher:
             times = {"due_s": min(one.due_s, now_s + LONGEST_S), "began_s": min(one.began_s, now_s)}
             by_hook.setdefault(one.webhook_id, []).append(one._replace(**times))
         for hook in hooks:
-            hook.due_s = min(hook.due_s, now_s + hook.every_s)
+            if not hook.telling.at:
+                hook.due_s = min(hook.due_s, now_s + hook.every_s)
             self.add(ActiveWebhook(hook, by_hook.get(hook.webhook_id, ())))
 
     def add(self, line: ActiveWebhook) -> None:
@@ -289,16 +291,24 @@ class Dispatcher:
         hook = line.hook
         if hook.state != "active" or line.room <= WINDOW // 2:  # many at a time, in one transaction
             return False
-        if hook.every_s and line.until is None and now_s >= hook.due_s:
+        at, is_digest = hook.telling.at, bool(hook.every_s or hook.telling.at)
+        if hook.telling.quiet_until(self._wall()) is not None:
+            return False
+        clock_s = self._wall() if at else now_s
+        is_whole = head.boundary >= self.teller.logged_before  # else some of the window is still matched again
+        if is_digest and line.until is None and clock_s >= hook.due_s and is_whole:
             line.until = head
-        if hook.every_s and line.until is not None and hook.position >= line.until:
-            self._end_digest(line, now_s)
-        return hook.position < head and (not hook.every_s or line.until is not None)
+        if is_digest and line.until is not None and hook.position >= line.until:
+            self._end_digest(line, clock_s)
+        return hook.position < head and (not is_digest or line.until is not None)
 
-    def _end_digest(self, line: ActiveWebhook, now_s: float) -> None:
+    def _end_digest(self, line: ActiveWebhook, clock_s: float) -> None:
         hook, line.until = line.hook, None
-        if now_s >= hook.due_s:
-            hook.due_s += hook.every_s * (1 + (now_s - hook.due_s) // hook.every_s)
+        if clock_s >= hook.due_s:
+            if hook.telling.at:
+                hook.due_s = next_time(hook.telling.at, hook.telling.zone, clock_s)
+            else:
+                hook.due_s += hook.every_s * (1 + (clock_s - hook.due_s) // hook.every_s)
             self._moved.add(hook.webhook_id)
 
     async def _take(self, position: Position, lines: list[ActiveWebhook], until: Position) -> bool:
@@ -373,7 +383,7 @@ class Dispatcher:
             return
         self._keep_ahead(line, left)
         if line.until is not None and position >= line.until:
-            self._end_digest(line, self.now_s())
+            self._end_digest(line, self._wall() if hook.telling.at else self.now_s())
         self.pump(line)
 
     async def _put(self, line: ActiveWebhook, batches: list[tuple[Batch, int]], position: Position, told: int) -> None:
@@ -573,13 +583,6 @@ def cut(hook: Webhook, updates: list[ReleasedUpdate], room: int, now_s: int) -> 
     if some:
         batches.append(_batch(hook, some, now_s))
     return batches, True
-
-
-def batch_of_told(webhook_id: str, told: Told) -> Batch:
-    """The batch of a telling; `rows` begin with what it is."""
-    rows = b'{"told":' + told.head + b"}\n" + told.rows
-    first = told.rows[len(JSON_BEGINS) : told.rows.find(b'"', len(JSON_BEGINS))].decode() or told.through.text
-    return Batch(f"{webhook_id}_{told.told_id}", int(told.told_s), first, told.through.text, rows)
 
 
 def _up_to(updates: list[ReleasedUpdate], position: Position) -> list[ReleasedUpdate]:

@@ -1,9 +1,12 @@
 """A webhook and a delivery, as the store keeps them and the API shows them."""
 
+import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gateway.serve.update_parts import Position
+from matching.telling import AT_ONCE, Telling, telling_of
 
 State = Literal["active", "paused", "disabled"]
 STATES: tuple[State, ...] = ("active", "paused", "disabled")
@@ -40,6 +43,7 @@ class Webhook:
     made_by : str or None                   owner of the key that made it, who alone sees it; None: all
     batch_updates, batch_bytes : int
     every_s : int                           0: as they come, else a digest at a time
+    tell : str                              JSON of `at`, `zone`, `quiet`: digests at set times, none in some hours
     secret, old_secret : str                the old one signs until `old_until_s`
     position : Position                     updates up to here are accepted
     due_s : float                           of a digest, when the next one is cut
@@ -58,6 +62,7 @@ class Webhook:
     batch_updates: int = BATCH_UPDATES
     batch_bytes: int = BATCH_BYTES
     every_s: int = 0
+    tell: str = ""
     due_s: float = 0.0
     state: State = "active"
     why: str = ""
@@ -67,6 +72,11 @@ class Webhook:
     told: int = 0
     deliveries: Tally = field(default_factory=Tally)
     updates: Tally = field(default_factory=Tally)
+
+    @property
+    def telling(self) -> Telling:
+        """When it is told, besides what its subscriptions say."""
+        return _telling(self.tell)
 
     def secrets(self, now_s: float) -> list[str]:
         """Those that sign now."""
@@ -111,3 +121,9 @@ class WebhookDelivery(NamedTuple):
             "ended_s": self.ended_s,
             "last_error": {"reason": self.reason, "detail": self.detail} if self.reason else None,
         }
+
+
+@lru_cache(maxsize=1024)
+def _telling(text: str) -> Telling:
+    found = telling_of(json.loads(text)) if text else AT_ONCE
+    return AT_ONCE if isinstance(found, str) else found  # its zone is not known on this machine any more

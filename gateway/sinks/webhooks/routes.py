@@ -4,6 +4,7 @@
 description.
 """
 
+import json
 import re
 import time
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,8 +27,9 @@ from gateway.sinks.webhooks.model import (
     MOST_BATCH_UPDATES,
     Webhook,
 )
-from gateway.sinks.webhooks.service import WebhookService, new_webhook_id
+from gateway.sinks.webhooks.service import WebhookService, first_due_s, new_webhook_id
 from gateway.sinks.webhooks.signing import new_secret
+from matching.telling import telling_of
 
 _EVERY = re.compile(r"(\d{1,6})([smhd])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -41,6 +43,7 @@ _SHOWN = {
     "batch_updates": 100,
     "batch_bytes": 262_144,
     "every": None,
+    "tell": None,
     "position": "17-0",
     "created_s": 1_790_000_000,
     "failures": 0,
@@ -88,6 +91,9 @@ class NewWebhook(_Given):
     every: str | None = Field(
         default=None, description="a digest at a time, such as 30s, 10m, 1h; without, as they come"
     )
+    tell: dict[str, Any] | None = Field(
+        default=None, description="`at` and `zone`: digests at set times; `quiet`: hours in which nothing is taken"
+    )
 
 
 class Changes(_Given):
@@ -99,6 +105,7 @@ class Changes(_Given):
     batch_updates: int | None = Field(default=None, ge=1, le=MOST_BATCH_UPDATES)
     batch_bytes: int | None = Field(default=None, ge=1, le=MOST_BATCH_BYTES)
     every: str | None = Field(default=None, description="null: as they come")
+    tell: dict[str, Any] | None = Field(default=None, description="null: at any time")
 
 
 class Numbers(_Given):
@@ -120,6 +127,7 @@ class WebhookShown(BaseModel):
     batch_updates: int
     batch_bytes: int
     every: str | None
+    tell: dict[str, Any] | None
     position: str = Field(description="updates up to here are accepted")
     created_s: int
     failures: int = Field(description="attempts that failed since the last one that did not")
@@ -240,8 +248,10 @@ def routes(door: Door, hooks: WebhookService) -> APIRouter:
         changes = given.model_dump(exclude_unset=True)
         if "every" in changes:
             changes["every_s"] = _every_s(changes.pop("every"))
+        if "tell" in changes:
+            changes["tell"] = _tell(changes["tell"])
         if any(value is None for value in changes.values()):
-            raise ApiError(422, "bad_webhook", "null is for `every` alone", "body", "leave the others out")
+            raise ApiError(422, "bad_webhook", "null is for `every` and `tell` alone", "body", "leave the others out")
         return encoded(_shown(await hooks.ask(lambda: hooks.update(webhook_id, owner, changes))))
 
     @router.delete("/v1/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
@@ -325,7 +335,9 @@ def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhoo
         raise ApiError(422, "bad_position", "it is of another stream", "body since", "leave it out, or begin")
     if position > head and position != Position(head.boundary, END):
         raise ApiError(422, "bad_position", "the stream has not come so far", "body since", "leave it out, or begin")
-    every_s = _every_s(given.every)
+    every_s, tell = _every_s(given.every), _tell(given.tell)
+    if every_s and tell:
+        raise ApiError(422, "bad_webhook", "it has every and tell", "body", "leave one out")
     return Webhook(
         webhook_id=new_webhook_id(),
         url=given.url,
@@ -338,7 +350,8 @@ def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhoo
         batch_updates=given.batch_updates,
         batch_bytes=given.batch_bytes,
         every_s=every_s,
-        due_s=now_s + every_s,
+        tell=tell,
+        due_s=first_due_s(tell, time.time()) if tell else now_s + every_s,
     )
 
 
@@ -353,6 +366,18 @@ def _every_s(text: str | None) -> int:
     return seconds
 
 
+def _tell(given: dict[str, Any] | None) -> str:
+    """`tell` as it is stored; "" for None. Raises ApiError."""
+    if not given:
+        return ""
+    found = telling_of(given)
+    if not isinstance(found, str) and not given.keys() <= {"at", "zone", "quiet"}:
+        found = "tell of a webhook has at, zone and quiet; the others are for subscriptions"
+    if isinstance(found, str):
+        raise ApiError(422, "bad_webhook", found, "body tell", 'such as {"at": ["08:00"], "zone": "Europe/Berlin"}')
+    return json.dumps(given)
+
+
 def _shown(hook: Webhook) -> dict[str, Any]:
     """A webhook as JSON of an answer, without its secret."""
     return {
@@ -364,6 +389,7 @@ def _shown(hook: Webhook) -> dict[str, Any]:
         "batch_updates": hook.batch_updates,
         "batch_bytes": hook.batch_bytes,
         "every": f"{hook.every_s}s" if hook.every_s else None,
+        "tell": json.loads(hook.tell) if hook.tell else None,
         "position": hook.position.text if hook.position.index < END else str(hook.position.boundary),
         "created_s": hook.created_s,
         "failures": hook.failures,

@@ -16,7 +16,9 @@ import httpx2
 import msgspec
 
 from gateway.client.answers import wait_of
+from gateway.serve.released import JSON_BEGINS
 from gateway.sinks.contract import DELIVERED, AttemptVerdict, Batch, Outcome
+from gateway.sinks.telling import Told
 from gateway.sinks.webhooks.guard import Forbidden, Guard, GuardedBackend
 from gateway.sinks.webhooks.signing import signed_headers
 
@@ -40,6 +42,13 @@ def body_of(webhook_id: str, batch: Batch) -> bytes:
         kind, head["told"] = TOLD_TYPE, msgspec.Raw(line[len(_TOLD) : -1])
     updates = msgspec.Raw(b"[" + rows.rstrip(b"\n").replace(b"\n", b",") + b"]")  # JSON has no raw line break
     return msgspec.json.encode({"type": kind, "timestamp": at, "data": {**head, "updates": updates}})
+
+
+def batch_of_told(webhook_id: str, told: Told) -> Batch:
+    """The batch of a telling; `rows` begin with what it is."""
+    rows = _TOLD + told.head + b"}\n" + told.rows
+    first = told.rows[len(JSON_BEGINS) : told.rows.find(b'"', len(JSON_BEGINS))].decode() or told.through.text
+    return Batch(f"{webhook_id}_{told.told_id}", int(told.told_s), first, told.through.text, rows)
 
 
 class WebhookClient:

@@ -5,6 +5,7 @@ Its event loop is its own, so that neither the server nor the topology waits for
 """
 
 import asyncio
+import json
 import secrets
 import threading
 import time
@@ -27,6 +28,7 @@ from gateway.sinks.webhooks.sending import WebhookClient
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.signing import new_secret
 from gateway.sinks.webhooks.store import FILE, Store, change_webhook, delete_webhook, listed, revive, save_webhook
+from matching.telling import next_time, telling_of
 from matching.text import terms_of
 
 Result = TypeVar("Result")
@@ -194,11 +196,13 @@ class WebhookService:
         again, changes = changes.get("state") == "active" or "url" in changes, dict(changes)
         if "every_s" in changes:
             changes["due_s"] = self.dispatcher.now_s() + changes["every_s"]
+        if changes.get("tell"):
+            changes["due_s"] = first_due_s(changes["tell"], self._wall())
         if again:
             changes["why"] = ""
         async with line.changing:
             await self._write(line.hook, changes)
-        if "every_s" in changes:
+        if {"every_s", "tell"} & changes.keys():
             line.until = None
         if again:
             line.hook.failures, line.hold_s = 0, 0.0
@@ -264,6 +268,12 @@ class WebhookService:
     def _note_told(self) -> None:
         told, self._told = self._told, asyncio.get_running_loop().create_future()
         told.set_result(None)
+
+
+def first_due_s(tell: str, wall_s: float) -> float:
+    """When the first digest of a webhook is due that has set times; its `tell` as stored."""
+    telling = telling_of(json.loads(tell))
+    return wall_s if isinstance(telling, str) or not telling.at else next_time(telling.at, telling.zone, wall_s)
 
 
 def new_webhook_id() -> str:

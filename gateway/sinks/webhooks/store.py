@@ -33,7 +33,7 @@ CREATE TABLE webhooks (
     created_s INTEGER NOT NULL, secret TEXT NOT NULL, old_secret TEXT NOT NULL, old_until_s REAL NOT NULL,
     batch_updates INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, every_s INTEGER NOT NULL, due_s REAL NOT NULL,
     state TEXT NOT NULL, why TEXT NOT NULL, boundary INTEGER NOT NULL, place INTEGER NOT NULL,
-    told INTEGER NOT NULL DEFAULT 0
+    told INTEGER NOT NULL DEFAULT 0, tell TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE tallies (
     webhook_id TEXT PRIMARY KEY, accepted INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0,
@@ -51,6 +51,7 @@ CREATE INDEX of_webhook ON deliveries (webhook_id, status, number);
 _OF_WEBHOOK = (
     "webhook_id", "url", "subscription_id", "owner", "made_by", "created_s", "secret", "old_secret", "old_until_s",
     "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why", "told",
+    "tell",
 )  # fmt: skip
 _OF_DELIVERY = ", ".join(WebhookDelivery._fields)
 Result = TypeVar("Result")
@@ -95,8 +96,9 @@ class Store:
         if version == 0:
             connection.executescript(f"BEGIN; {_SCHEMA} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version == 1:  # of the release before, which told nothing
-            told = "ALTER TABLE webhooks ADD COLUMN told INTEGER NOT NULL DEFAULT 0;"
-            connection.executescript(f"BEGIN; {told} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            new = "told INTEGER NOT NULL DEFAULT 0", "tell TEXT NOT NULL DEFAULT ''"
+            added = " ".join(f"ALTER TABLE webhooks ADD COLUMN {column};" for column in new)
+            connection.executescript(f"BEGIN; {added} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             connection.close()
             raise InputError("bad_sinks", f"{self._path}: has the format {version}, and {_VERSION} is read")

@@ -280,7 +280,7 @@ BODIES = [
 
 def random_request(rng, path, method, operation):
     """A request of an operation of the description: method, path, body, headers."""
-    query, headers = ({"poll": "1", "wait_s": "0"} if path == "/v1/updates" else {}), {}
+    query, headers = ({"poll": "1", "wait_s": "0"} if path in ("/v1/updates", "/v1/told") else {}), {}
     for each in operation.get("parameters", []):
         if each["in"] == "path":
             path = path.replace("{subscription_id}", quote(rng.choice(VALUES) or "f", safe=""))

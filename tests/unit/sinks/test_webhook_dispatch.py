@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks import dispatch, store
 from gateway.sinks.webhooks.dispatch import IN_FLIGHT, WINDOW, Dispatcher
+from gateway.sinks.webhooks.service import first_due_s
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import FILE, Store
 from matching.errors import DeliveryError, InputError
@@ -367,3 +369,38 @@ def test_file_with_damaged_pages_is_refused_by_name(stream):
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(DeliveryError, match="restore the file"):
         Store(path)
+
+
+def test_webhook_with_set_times_or_quiet_hours_is_told_then_and_once(stream):
+    """By the wall clock of a zone, over restarts; a webhook beside it says when all had their turn."""
+    eight, now = 1_795_852_800.0, [0.0]  # 08:00 in UTC, 09:00 in Berlin
+
+    with Endpoint() as endpoint:
+        made = []
+
+        def at(seconds, updates, *wanted):
+            """Releases updates at a time of a new process, and waits until so many have been delivered to each; what is
+            told too early is too much at the next time."""
+            now[0] = eight + seconds
+            with stream.webhooks(wall=lambda: now[0]) as hooks:
+                if not made:
+                    tells = "", '{"at": ["09:00"], "zone": "Europe/Berlin"}', '{"quiet": ["07:30", "08:30"]}'
+                    for tell in tells:
+                        due_s = first_due_s(tell, now[0]) if tell else 0.0
+                        made.append(stream.hook(endpoint.url, "s", tell=tell, due_s=due_s))
+                        asked(hooks, lambda: hooks.create(made[-1]))
+                for _ in range(updates):
+                    stream.release("s")
+                lines = [hooks.dispatcher.lines[one.webhook_id] for one in made]
+                await_that(lambda: tuple(line.hook.updates.delivered for line in lines) == wanted)
+
+        at(-3600, 2, 2, 0, 2)
+        at(-600, 1, 3, 0, 2)
+        at(1, 0, 3, 3, 2)
+        at(-60, 1, 4, 3, 2)  # a clock that was set back gives no second digest
+        at(1900, 1, 5, 3, 5)
+        at(86_399, 1, 6, 3, 5)
+        at(86_401, 0, 6, 6, 5)
+        at(2 * 86_399 + 1900, 0, 6, 6, 6)
+    ids = [row["id"] for one in endpoint.book for row in one.updates]
+    assert set(Counter(ids).values()) == {3}

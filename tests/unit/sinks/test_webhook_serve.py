@@ -275,3 +275,18 @@ def test_killed_server_delivers_the_rest_once_it_runs_again(tmp_path):
                 assert len({one.id for one in mine}) == len({(one.id, one.body) for one in mine})
             assert before[0].id in [one.id for one in endpoint.book[len(before) :]]
         assert (out / "sinks.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_webhook_shows_its_set_times_and_refuses_those_that_are_none(served):
+    tell = {"at": ["08:00", "18:30"], "zone": "Europe/Berlin"}
+    with Endpoint() as endpoint:
+        hook = hooked(served, "times", endpoint.url, tell=tell)
+        assert hook["tell"] == shown(served, hook)["tell"] == tell
+        path = f"/v1/webhooks/{hook['id']}"
+        assert served.call("PATCH", path, {"tell": None}).json["tell"] is None
+        publish(served, "times")
+        endpoint.await_(lambda book: len(book) == 1)
+        for wrong in ({"at": "8"}, {"most_an_hour": 3}, {"zone": "Mars"}):
+            refused(served.call("PATCH", path, {"tell": wrong}), 422, "bad_webhook")
+        body = {"url": endpoint.url, "subscription_id": "times", "tell": tell, "every": "1h"}
+        refused(served.call("POST", "/v1/webhooks", body), 422, "bad_webhook")
