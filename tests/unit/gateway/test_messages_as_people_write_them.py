@@ -205,4 +205,6 @@ def test_subscription_that_is_refused_now_and_was_logged_before_is_resumed(tmp_p
     with WriterStream(tmp_path / "out", attributes=["price:number"]) as stream:
         assert len(stream.registry) == 1
         found = stream.submit(Subscribe(row | {"subscription_id": "t"}))
+        stream.writer.begin()
+        stream.end()
         assert (found[0]["status"], found[0]["column"]) in {("refused", "where.price"), ("refused", "keywords")}
