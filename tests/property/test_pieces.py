@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from matching.boolean.engines.cell_term import CellTerm
@@ -98,9 +98,11 @@ def wanted_of(kind, row, text):
     st.sampled_from([None, "all", "any", 2]),
     st.sampled_from(["boolean", "knn", "decay"]),
 )
+@example(["", "", ""], ["東京都"], [], None, "boolean")
 @settings(max_examples=examples(300, 1500), deadline=None)
 def test_keywords_of_a_subscription_mean_words_as_people_write_them(rows, keywords, excluded, match, kind):
     rows += [" ".join(keywords), "".join(keywords), "-".join([*keywords, *excluded])]
+    rows += ["・".join(Word(*cut_words(word)).needed) for word in keywords]
     row = {"subscription_id": "s", "kind": kind, "keywords": keywords, "not_keywords": excluded, **PLACES[kind]}
     row |= {} if match is None else {"match": match}
     vocabulary = Vocabulary.of_counts(map(count_terms, rows))
