@@ -62,6 +62,7 @@ class RowCleaner:
         self._require_time = options.require_time
         self._schema = options.attributes()
         self._strict = options.strict_attributes
+        self._objects = options.objects
         self._bad_time = False
 
     def clean(self, values: RawMessage | str, attributes: Sequence[Any] = ()) -> CleanRow | str:
@@ -74,6 +75,8 @@ class RowCleaner:
         if isinstance(values, str):
             return values
         self._bad_time = False
+        if self._objects and values.lon is None and values.object_id in (None, ""):
+            values = values._replace(object_id=values.id)  # a deletion without a place may name its object by id
         message = message_row(values, self._space, self._time)
         if isinstance(message, str):
             return message

@@ -32,12 +32,15 @@ def parse_message(
     """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code.
 
     An attribute's value that does not fit is missing and among the message's `misfits`; if `strict`, it is the reason
-    `bad_attribute`. Of a stream of objects `"deleted": true` is an `op`.
+    `bad_attribute`. Of a stream of objects `"deleted": true` is an `op`, and a deletion that has no place may name its
+    object by `id`.
     """
     if not isinstance(row, Mapping):
         return "wrong_type"
     if objects and row.get("deleted") is True:
         row = {**row, "op": DELETE}
+    if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
+        row = {**row, "object_id": row.get("id")}
     parsed = message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed

@@ -52,7 +52,7 @@ def without_terms(messages: MessageBatch, ranges: Sequence[tuple[int, int]]) -> 
     changed = {"term_offsets": offsets, "terms": terms, "weights": weights, "counts": counts}
     if messages.order_offsets.shape[0]:
         changed["order_offsets"], (changed["order"],) = drop_terms(messages.order_offsets, ~inside, messages.order)
-    return MessageBatch(**(messages._asdict() | changed))
+    return messages.having(**changed)
 
 
 def make_unmatchable(table: SubscriptionTable, ranges: Sequence[tuple[int, int]], kinds: Kinds) -> SubscriptionTable:

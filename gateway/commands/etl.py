@@ -33,7 +33,8 @@ RATED_S = 1.0
 #: Options that the help page shows.
 SHOWN = (
     *("out", "overwrite", "format", "encoding", "delimiter", "time_format", "require_time", "world"),
-    *("attribute", "strict_attributes", "stem", "fold_accents", "stop_share", "dry_run", "master", "driver_memory"),
+    *("attribute", "strict_attributes", "objects", "stem", "fold_accents", "stop_share", "dry_run"),
+    *("master", "driver_memory"),
 )
 
 app = typer.Typer()

@@ -62,6 +62,16 @@ def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
     assert verdict.exact, verdict.render()
 
 
+@pytest.mark.ray
+@pytest.mark.timeout(180)
+def test_run_of_objects_on_ray_is_exact(tmp_path):
+    write_etl(tmp_path / "etl", versions(120, 3))
+    requested(tmp_path / "asked.jsonl")
+    tasks = {"query_bolts": 3, "distribution_bolts": 2, "delivery_bolts": 2}
+    run(settings(tmp_path, "out", router="location", executor="ray", **tasks))
+    assert verify_run(tmp_path / "out", None).exact
+
+
 @pytest.mark.parametrize("signatures", ["spatial", "spatial+text", "cuckoo+text", "minwise"])
 def test_run_of_objects_is_exact_with_signatures(tmp_path, signatures):
     write_etl(tmp_path / "etl", versions(300, 4))

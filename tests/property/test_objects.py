@@ -14,8 +14,12 @@ from matching.naive import Oracle
 from matching.naive_rows import Extras, tally
 from matching.operator import OperatorContext, OperatorInput
 from matching.space import Space
+from matching.validate import DELETE, RawMessage
 from matching.window import NO_FLOOR, Boundary, Window
+from spark_etl.options import EtlOptions
+from spark_etl.rows import RowCleaner
 from spouts.cutting import cut_messages
+from spouts.parsed import parse_message
 from spouts.versions import LivingObjects, Objects
 from tests.support.boolean_tables import RESERVED, SPACE, batch, removals, table
 
@@ -134,6 +138,22 @@ def test_boolean_over_objects_tells_each_enter_and_leave(engine, rows, subscript
         found = tasks.process(boundary, some, added, removed, ended).updates
         assert tally(found) == tally(wanted)
         assert np.all(np.diff(found.as_of) >= 0)
+
+
+@pytest.mark.parametrize("row", [{"id": "o", "deleted": True}, {"id": "v2", "object_id": "o", "op": "delete"}])
+def test_deletion_needs_no_place_by_either_door(row):
+    """It stands in the middle of the world, or nowhere where none is known; in a stream of messages it is refused."""
+    parsed = parse_message(row, SPACE, objects=True)
+    assert (parsed.object_id, parsed.op, parsed.lon, parsed.lat) == ("o", DELETE, 0.0, 0.0)
+    cleaned = RowCleaner(EtlOptions(inputs=("x",), objects=True)).clean(
+        RawMessage(**{"op": "delete"} | without_mark(row))
+    )
+    assert (cleaned.message.object_id, cleaned.message.op) == ("o", DELETE) and np.isnan(cleaned.message.lon)
+    assert parse_message({"id": "o", "op": "delete"}, SPACE) == "missing_coordinate"
+
+
+def without_mark(row):
+    return {name: value for name, value in row.items() if name != "deleted"}
 
 
 def test_oracle_of_objects_by_hand():
