@@ -53,7 +53,7 @@ from spouts.messages import MessageBlock
 from spouts.parsed import batch_of, objects_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import LivingObjects, ObjectTable, Versions
-from topology.engines import check_distance, filter_refusal, kinds_without_objects
+from topology.engines import check_distance, check_window, filter_refusal, kinds_without_objects
 from topology.settings import MAX_AHEAD_S, MOST_TERMS, MOST_TERMS_LIMIT
 
 #: Messages that are kept before those outside the window and all results are dropped.
@@ -198,6 +198,7 @@ class Engine:
         self.vocabulary.attributes = self.vocabulary.attributes.reading(numbers)
         self.window = Window.parse(window)
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
+        check_window(self.window, objects)
         self.kinds = kinds = kinds.of_objects() if objects else kinds
         check_distance(kinds, self.space, engines, window_indexes)
         words = self.vocabulary
@@ -207,7 +208,7 @@ class Engine:
             objects=objects,
         )  # fmt: skip
         filters = filter_refusal(kinds, window_indexes, most_terms)
-        unserved = kinds_without_objects(kinds, engines, window_indexes) if objects else {}
+        unserved = kinds_without_objects(kinds, engines, window_indexes, self.window) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:
             return unserved.get(kinds[parsed.kind].name) or filters(parsed)

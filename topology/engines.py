@@ -8,6 +8,7 @@ from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.space import Space
 from matching.validate import ParsedSubscription
+from matching.window import LIVING, Window
 
 
 def check_distance(
@@ -43,11 +44,17 @@ def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
         )
 
 
+def check_window(window: Window, objects: bool) -> None:
+    """Refuse a window of living versions in a stream of messages, which would keep them all. Raises ConfigError."""
+    if window == LIVING and not objects:
+        raise ConfigError("--window living: only a stream of objects (--objects) has it; take count:N or time:SECONDS")
+
+
 def kinds_without_objects(
-    kinds: Kinds, engines: Mapping[str, str] | None = None, window_indexes: Mapping[str, str] | None = None
+    kinds: Kinds, engines: Mapping[str, str] | None, window_indexes: Mapping[str, str] | None, window: Window
 ) -> dict[str, Refusal]:
-    """Kinds that serve no stream of objects with their engine and window index (names by kind), and why a subscription
-    is refused.
+    """Kinds that serve no stream of objects with their engine and window index (names by kind) and over this window,
+    and why a subscription is refused.
 
     Raises
     ------
@@ -64,6 +71,9 @@ def kinds_without_objects(
             refused[kind.name] = Refusal("objects_not_served", detail)
         elif kind.windowed and not (index := kind.window((window_indexes or {}).get(kind.name))).serves_ends:
             detail = f"is of kind {kind.name}, whose window index {index.name} serves no stream of objects (--objects)"
+            refused[kind.name] = Refusal("objects_not_served", detail)
+        elif window.kind == "time" and not kind.operator.serves_times_of_objects:
+            detail = f"is of kind {kind.name}, which over objects (--objects) takes --window living or count:N"
             refused[kind.name] = Refusal("objects_not_served", detail)
     return refused
 

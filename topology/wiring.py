@@ -44,7 +44,7 @@ from matching.operator import OperatorContext
 from matching.space import Space
 from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
-from matching.window import LIVING, Window
+from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
 from spouts.manifest import is_of_objects, read_manifest, world_of
@@ -57,7 +57,7 @@ from topology.core.api.builder import TopologyBuilder
 from topology.core.api.component import Bolt, Spout
 from topology.core.api.grouping import ALL, DIRECT
 from topology.core.api.plan import Plan
-from topology.engines import check_distance, filter_refusal, kinds_without_filters, kinds_without_objects
+from topology.engines import check_distance, check_window, filter_refusal, kinds_without_filters, kinds_without_objects
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 from topology.sizing import BESIDE, beside
 from topology.warmup import Warmed, in_turn, parts
@@ -397,16 +397,12 @@ def objects_refused(config: RunConfig, kinds: Kinds) -> dict[str, Refusal]:
     ConfigError
         For an unknown engine or window index.
     """
-    refused = kinds_without_objects(kinds, config.engine, config.window_index)
+    refused = kinds_without_objects(kinds, config.engine, config.window_index, Window.parse(config.window))
     for kind in kinds.of_objects().run:
-        why = None
         if kind.replicated and has_replicas(config.router):
             why = (
                 f"which --router {config.router} matches by replicas, and these serve no stream of objects (--objects)"
             )
-        elif kind.operator is not None and not kind.operator.serves_times_of_objects and config.window[:4] == "time":
-            why = "which over a stream of objects (--objects) takes --window living or count:N"
-        if why is not None:
             refused.setdefault(kind.name, Refusal("objects_not_served", f"is of kind {kind.name}, {why}"))
     return refused
 
@@ -459,8 +455,7 @@ def build_plan(config: RunConfig, quarantine: Quarantine = EMPTY_QUARANTINE, kin
     if objects:
         check_objects(config, kinds, used_kinds)
         kinds = kinds.of_objects()
-    elif window == LIVING:
-        raise ConfigError("--window living: only a stream of objects (--objects) has it; take count:N or time:SECONDS")
+    check_window(window, objects)
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)
     # tasks may run in processes that were started in another folder, on Ray that was there before
@@ -503,6 +498,7 @@ def build_live_plan(
     """
     space, window = space_of(config), Window.parse(config.window)
     vocabulary = load_vocabulary(config.messages, config.most_terms)
+    check_window(window, config.objects)
     kinds = KINDS.of_objects() if config.objects else KINDS
     router = router_of(config, space, vocabulary=vocabulary, kinds=kinds)
     check_rebalance(config, router)

@@ -245,6 +245,8 @@ class LivingOperator(Windowed):
             raise EngineError(f"{self.kind}: batch {boundary.number} cannot follow batch {self._matched.number}")
         if np.any(batch_input.home != self.context.task):
             raise EngineError(f"{self.kind}: a subscription must be assigned to its home task")
+        if len(batch_input.added) and self.context.window.kind == "time":
+            raise EngineError(f"{self.kind}: window {self.context.window} is not served; take living or count:N")
         ended = batch_input.ended.seq
         succession = Succession.of(messages, ended)
         expired = np.arange(max(self._matched.floor, -1) + 1, boundary.floor + 1)

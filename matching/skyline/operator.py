@@ -77,7 +77,7 @@ class SkylineHits(NamedTuple):
 
     def take(self, rows: Int64, lost: Int64) -> "SkylineHits":
         """The pairs at `rows` and those at `lost`. O(n)."""
-        of_rows = np.isin(self.came, self.seq[rows])
+        of_rows = np.isin(self.came, self.seq[rows]) if self.came.shape[0] else slice(0)
         return SkylineHits(
             self.number[rows], self.seq[rows], self.life[rows], self.spatial[rows], self.text[rows],
             self.lost_number[lost], self.lost_seq[lost], self.came[of_rows], self.replaced[of_rows],
@@ -172,8 +172,10 @@ class SkylineOperator(Windowed, Regional):
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
         nothing = self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)
         found = self._by_number(offers, lost.slot, lost_seqs) if self.context.tasks > 1 else nothing
-        succession = Succession.of(batch_input.messages, batch_input.ended.seq)
-        found = found._replace(came=succession.seq, replaced=succession.before)
+        succession = NO_SUCCESSION
+        if self.context.objects:
+            succession = Succession.of(batch_input.messages, batch_input.ended.seq)
+            found = found._replace(came=succession.seq, replaced=succession.before)
         per_home = tuple(
             nothing
             if task == self.context.task
@@ -208,10 +210,11 @@ class SkylineOperator(Windowed, Regional):
         delta = self._merge_hits(mine.delta, found)
         past = self.refills.closed
         self.refills.closed = delta.boundary
-        succession = mine.succession
-        for each in found:
-            succession = succession.plus(each.came, each.replaced)
-        self._successions.note(delta.boundary, succession, self.refills.watermark)
+        if self.context.objects:
+            succession = mine.succession
+            for each in found:
+                succession = succession.plus(each.came, each.replaced)
+            self._successions.note(delta.boundary, succession, self.refills.watermark)
         if self.refills:
             self.refills.defer(delta.of(self.refills.waits))
             delta = delta.of(~self.refills.waits)

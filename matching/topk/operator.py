@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from matching.errors import ConfigError, EngineError
+from matching.errors import EngineError
 from matching.living import NO_SUCCESSION, Holders, Succession, Successions
 from matching.model import (
     ENTER,
@@ -85,18 +85,11 @@ class TopkOperator(Replicated):
     ----------
     engine : callable    makes a `TopkEngine`
     context : OperatorContext    its option `threshold_rule` names the rule (`matching.topk.thresholds`)
-
-    Raises
-    ------
-    ConfigError
-        If it has to keep replicas in a stream of objects.
     """
 
     serves_objects = True
 
     def __init__(self, engine: Callable[[Space], TopkEngine], context: OperatorContext):
-        if context.objects and context.replicates:
-            raise ConfigError("topk: no router with replicas serves a stream of objects; choose another one")
         self.context = context
         self.rule = threshold_rule(
             context.options.get("threshold_rule") or (KMaxRule.name if context.objects else None)
@@ -105,7 +98,7 @@ class TopkOperator(Replicated):
         self.replicas = Replicas(index, context) if context.replicates else None
         self.engine = HomeEngine(context.space) if context.replicates else index
         self.buffers = ResultBuffers(context.window.kind == "count" and not context.objects, context.objects)
-        self.holders = Holders() if context.objects else None
+        self.holders = Holders() if context.objects and not context.replicates else None
         self._successions = Successions()
         # replicas match by thresholds of their own: their hits for subscriptions that wait for a refill are buffered
         self.refills = RefillCoordinator(self, None if context.replicates else self)
@@ -136,6 +129,8 @@ class TopkOperator(Replicated):
             raise EngineError(f"topk: batch {boundary.number} cannot follow batch {self._matched.number}")
         self._matched = boundary
         added = batch_input.added if home.all() else batch_input.added.take(np.flatnonzero(home))
+        if self.context.objects and self.replicas is not None and len(batch_input.added):
+            raise EngineError("topk: no router with replicas serves a stream of objects; choose another one")
         # results are compared at boundaries: what came and expired since the last one is in none
         messages = batch_input.messages.alive(boundary.floor)
         if self.holders is not None:

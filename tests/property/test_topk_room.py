@@ -194,8 +194,8 @@ class KthScorePruning(TopkOperator):
         self.engine.set_thresholds(full, c.threshold[full])
         return super()._raise(slots[:0], counts[:0])
 
-    def _match_and_offer(self, boundary, messages, found):
-        taken = super()._match_and_offer(boundary, messages, found)
+    def _match_and_offer(self, boundary, messages, found, *ended):
+        taken = super()._match_and_offer(boundary, messages, found, *ended)
         slots, before = taken.refill_needed
         nothing = RefillNeeded(slots[:0], take_results(before, np.zeros(0, np.int64)))
         return taken._replace(refill_needed=nothing)
