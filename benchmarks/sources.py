@@ -121,7 +121,7 @@ def _by_source(broker: Broker, messages: int) -> tuple[float, int]:
 
 def _into_log(broker: Broker, messages: int, folder: Path) -> tuple[float, int]:
     with WriterStream(folder) as stream:
-        feed = Feed(broker.source(), stream.wal, into_writer(stream.writer, command.say))
+        feed = Feed(broker.source(), stream.wal, into_writer(stream.writer))
         stream.writer.begin()
         began_s = perf_counter()
         feed.begin()

@@ -131,7 +131,9 @@ class TupleBolt(Bolt):
         parts = saved.tasks(self.context.component)
         boundary = Boundary(*map(int, parts[0]["boundary"]))
         self.inputs = InOrder({"window": 1}, first=saved.number + 1, name=f"tuples:{self.context.task}")
-        together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in parts])
+        # an earlier release saved no `previous_seq`
+        columns = [{"previous_seq": NO_SEQS, **part} for part in parts]
+        together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in columns])
         rows = np.flatnonzero(owner_of(together.seq, self.context.tasks) == self.context.task)
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)

@@ -359,13 +359,12 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
 
 def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
     """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
-    for in_order in (True, False):  # as kinds have it that do not begin from the window, then as the others
-        query = query_of(conditions.get("query"), vocabulary, in_order)
-        if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
-            return ""
-        for clause, program in clauses_of(query, vocabulary):
-            if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
-                return clause
+    query = query_of(conditions.get("query"), vocabulary)
+    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
+        return ""
+    for clause, program in clauses_of(query, vocabulary):
+        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
+            return clause
     return ""
 
 

@@ -85,10 +85,11 @@ class Connection(http.client.HTTPSConnection):
     """To a proxy on loopback, by its name, with its certificate checked."""
 
     def __init__(self, folder, port):
-        super().__init__(NAME, port, timeout=20, context=ssl.create_default_context(cafile=str(folder / f"{NAME}.pem")))
+        self.trusts = ssl.create_default_context(cafile=str(folder / f"{NAME}.pem"))
+        super().__init__(NAME, port, timeout=20, context=self.trusts)
 
     def connect(self):
-        self.sock = self._context.wrap_socket(
+        self.sock = self.trusts.wrap_socket(
             socket.create_connection(("127.0.0.1", self.port), 20), server_hostname=NAME
         )
 

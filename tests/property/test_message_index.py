@@ -124,7 +124,9 @@ def check(seed):
                 append()
                 if draw(2):
                     index.segments(NEVER)
-        whole = join_messages([batch_of(*each, VOCABULARY, first, SPACE, WINDOW) for first, *each in blocks])
+        whole = join_messages(
+            [batch_of(block, words, VOCABULARY, first, SPACE, WINDOW) for first, block, words in blocks]
+        )
         oracle = list(messages_of(whole))
         reopened = MessageIndex(path, SPACE, VOCABULARY.reserved, writes=bool(draw(2)))
         stored = sorted((path.parent / FOLDER).glob("[0-9]*"))

@@ -144,10 +144,12 @@ def test_boolean_over_objects_tells_each_enter_and_leave(engine, rows, subscript
 def test_deletion_needs_no_place_by_either_door(row):
     """It stands in the middle of the world, or nowhere where none is known; in a stream of messages it is refused."""
     parsed = parse_message(row, SPACE, objects=True)
+    assert not isinstance(parsed, str)
     assert (parsed.object_id, parsed.op, parsed.lon, parsed.lat) == ("o", DELETE, 0.0, 0.0)
     cleaned = RowCleaner(EtlOptions(inputs=("x",), objects=True)).clean(
         RawMessage(**{"op": "delete"} | without_mark(row))
     )
+    assert not isinstance(cleaned, str)
     assert (cleaned.message.object_id, cleaned.message.op) == ("o", DELETE) and np.isnan(cleaned.message.lon)
     assert parse_message({"id": "o", "op": "delete"}, SPACE) == "missing_coordinate"
 

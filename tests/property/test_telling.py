@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -20,7 +21,7 @@ from gateway.serve.update_parts import BEGINNING, Parts
 from gateway.sinks import telling
 from gateway.sinks.telling import Teller
 from gateway.sinks.told_store import TELLING_SCHEMA, load_telling, store_step, told_after
-from matching.telling import next_time, telling_of
+from matching.telling import Telling, next_time, telling_of
 from tests.support.releasing import RawUpdate, released_of
 
 #: A Sunday on which clocks in Berlin go forward at 02:00, and one on which they go back at 03:00.
@@ -45,7 +46,7 @@ class World:
         """A new process: what was released is released again, as much as it likes before the first step."""
         ends = []
         self.log = UpdateLog(Parts(self.folder / "no updates", ends, self.texts))
-        self.registry = Registry()
+        self.registry: Any = Registry()
         self.registry.last = {name: SimpleNamespace(number=0, at=0, owner="") for name in self.tells}
         self.registry.get = self.registry.last.get
         self.registry.tells = {name: tell for name, tell in self.tells.items() if tell}
@@ -153,6 +154,7 @@ def test_quiet_hours_are_from_one_time_to_the_first_other_one_behind_it(zone, be
     if begins == ends:
         assert isinstance(found, str)
         return
+    assert isinstance(found, Telling)
     around = now_s - 3 * 86_400, now_s + 4 * 86_400
     begun_s = max(one for one in moments(zone, begins, *around) if one <= now_s)
     end_s = min(one for one in moments(zone, ends, *around) if one > begun_s)
@@ -163,15 +165,9 @@ class Model:
     """What is to be told, one subscription, as plainly as it can be said: a list of what waits."""
 
     def __init__(self, tell):
-        self.tell, self.waits, self.due, self.told, self.hour, self.count, self.recent = (
-            telling_of(tell),
-            [],
-            None,
-            [],
-            -1,
-            0,
-            [],
-        )
+        given = telling_of(tell)
+        assert isinstance(given, Telling)
+        self.tell, self.waits, self.due, self.told, self.hour, self.count, self.recent = given, [], None, [], -1, 0, []
 
     def look(self, now):
         if self.waits and self.due is not None and self.due <= now:

@@ -12,7 +12,7 @@ from matching.query_programs import Query, query_of
 from matching.reasons import MAX_BEGUN
 from matching.reserved import is_reserved
 from matching.skyline.window import SkylineQueries
-from matching.skyline.windows.inverted import InvertedWindow
+from matching.skyline.windows.grid import GridWindow
 from matching.space import Space
 from matching.subscription_words import refused_when_new
 from matching.text import Vocabulary
@@ -100,7 +100,7 @@ def test_window_of_skylines_filters_by_beginnings_and_counts_words_alone():
     messages = batch_of([[1, 2, 9], [1, 3, 9], [1, 9]])  # 2 is a beginning, 9 the reserved term
     weights = np.where(np.isin(messages.terms, [2, 9]), np.float32(-0.0), np.float32(1.0))
     messages = MessageBatch(**(messages._asdict() | {"weights": weights}))
-    window = InvertedWindow(Space(-180.0, -90.0, 180.0, 90.0))
+    window = GridWindow(Space(-180.0, -90.0, 180.0, 90.0))
     window.store(Boundary(0, 0, 2, NO_FLOOR), messages, np.zeros(0, np.int64))
     program = np.frombuffer(compile_filter(at_least=(1, [2])), np.int64)
     region, offsets, terms = np.array([[-1.0, -1, 1, 1]] * 2), np.array([0, 1, 2]), np.array([1, 1], np.int32)

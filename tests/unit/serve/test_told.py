@@ -2,6 +2,7 @@
 
 import http.client
 import json
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -184,4 +185,5 @@ def test_client_in_python_sets_when_to_be_told_and_follows_each_telling_once(ser
         again = next(client.told(subscription="rowan", since=told.number))
         assert [one.text for one in again.updates] == ["rowan 3"] and again.told.window is None
         assert client.tell("rowan")["tell"] is None
+        assert isinstance(before, Generator)
         before.close()
