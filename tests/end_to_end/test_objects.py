@@ -127,7 +127,7 @@ def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
     found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
     assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
                      [("leave", "v4", "o", 5)], []]  # fmt: skip
-    unserved = Engine(objects=True, window_indexes={"topk": "inverted_ring"})
+    unserved = Engine(objects=True, window_indexes={"topk": "inverted_ring"}, distance="plane")
     with pytest.raises(InputError, match="topk, whose window index inverted_ring serves no stream of objects"):
         unserved.subscribe(subscription_id="t", kind="topk", keywords="flat", lon=1.0, lat=1.0, k=2, alpha=0.5)
 
