@@ -132,7 +132,9 @@ def test_newest_of_another_format_is_refused_by_name(machine, other):
     told["format"] = other
     told["checksum"] = module._checksum(other, told["checkpoint"])
     machine.put("checkpoints/epoch-000002.json", json.dumps(told).encode())
-    with pytest.raises(CheckpointError, match=f"format {other}, this release reads format {module.FORMAT}"):
+    with pytest.raises(
+        CheckpointError, match=f"format {other}, this release reads formats {module.OLDEST} to {module.FORMAT}"
+    ):
         store_of(machine).newest()
 
 

@@ -18,7 +18,7 @@ from tests.support.simulated_disk import Halted
 from tests.support.stories import product
 from topology.core.checkpoint import coordinator as committing
 from topology.core.checkpoint.barriers import Cadence
-from topology.core.checkpoint.store import FORMAT, CheckpointStore
+from topology.core.checkpoint.store import FORMAT, OLDEST, CheckpointStore
 from topology.core.checkpoint.task_states import TaskState
 from topology.running import run
 
@@ -156,7 +156,7 @@ def test_run_without_any_whole_checkpoint_is_refused(monkeypatch, tmp_path):
         run(product().config(out), resume=True)
 
 
-@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("other", [OLDEST - 1, FORMAT + 1])
 def test_run_saved_by_another_release_is_refused_and_stays_as_it_was(monkeypatch, tmp_path, other):
     out = tmp_path / "out"
     manifest = died(out, monkeypatch, 4).newest()
@@ -167,31 +167,46 @@ def test_run_saved_by_another_release_is_refused_and_stays_as_it_was(monkeypatch
         CheckpointStore(str(path.parent)).commit(manifest)
     assert json.loads(path.read_text())["format"] == other
     before = sorted(file.name for file in path.parent.iterdir())
-    with pytest.raises(CheckpointError, match=f"format {other}, this release reads format {FORMAT}"):
+    with pytest.raises(CheckpointError, match=f"format {other}, this release reads formats {OLDEST} to {FORMAT}"):
         run(product().config(out), resume=True)
     assert sorted(file.name for file in path.parent.iterdir()) == before
 
 
-def test_run_saved_before_messages_had_attributes_is_refused_before_anything_starts(monkeypatch, tmp_path):
-    """As an earlier version wrote it: format 2, and fewer columns."""
-    out = tmp_path / "out"
-    store = died(out, monkeypatch, 4)
+def save_again(store, monkeypatch, number, without):
+    """The newest checkpoint in another format, as an earlier release wrote it: tuple tasks without a column."""
     manifest = store.newest()
     assert manifest is not None
     saved, files = store.load(manifest), []
     for file in manifest.files:
         arrays = dict(saved.tasks(file.component)[file.task])
-        assert file.component != "tuples" or arrays.pop("keys").ndim == 2
+        assert file.component != "tuples" or arrays.pop(without).ndim
         state = TaskState(file.component, file.task, file.tasks, manifest.number, arrays)
         files.append(store.write_task(state, manifest.epoch, manifest.incarnation))
     with monkeypatch.context() as patch:
-        patch.setattr("topology.core.checkpoint.store.FORMAT", 2)
+        patch.setattr("topology.core.checkpoint.store.FORMAT", number)
         store.commit(manifest._replace(files=tuple(files)))
+
+
+def test_run_saved_by_the_release_before_goes_on(whole, monkeypatch, tmp_path):
+    store = died(tmp_path / "out", monkeypatch, 4)
+    save_again(store, monkeypatch, OLDEST, "previous_seq")
+    assert_same(tmp_path / "out", whole)
+
+
+def test_run_saved_before_messages_had_attributes_is_refused_before_anything_starts(monkeypatch, tmp_path):
+    """As an earlier version wrote it: format 2, and fewer columns."""
+    out = tmp_path / "out"
+    save_again(died(out, monkeypatch, 4), monkeypatch, 2, "keys")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(CheckpointError) as refused:
         run(product().config(out), resume=True)
     said = str(refused.value)
-    for part in (str(out), "another version of Skyray", f"format 2, this release reads format {FORMAT}", "--overwrite"):
+    for part in (
+        str(out),
+        "another version of Skyray",
+        f"format 2, this release reads formats {OLDEST} to {FORMAT}",
+        "--overwrite",
+    ):
         assert part in said
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -207,7 +222,7 @@ def test_saved_columns_are_those_of_the_format(monkeypatch, tmp_path):
         for name, array in tasks[0].items()
     )
     assert len(columns) > 100
-    assert (FORMAT, xxhash.xxh3_64_hexdigest("\n".join(columns).encode())) == (8, "f81d59e8fd9d6645"), "\n".join(
+    assert (FORMAT, xxhash.xxh3_64_hexdigest("\n".join(columns).encode())) == (9, "d014de624fc60bbb"), "\n".join(
         columns
     )
 

@@ -26,8 +26,9 @@ from topology.core.checkpoint.fence import KEPT, fence_of
 from topology.core.checkpoint.storage import Disk, open_disk, written
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
-#: `format` in manifests that this release reads and writes: another one for every change of what tasks save.
-FORMAT = 8
+#: `format` in manifests that this release writes: another one for every change of what tasks save. `OLDEST` is that of
+#: the release before, the oldest that is read: tasks restore without what was not saved then.
+FORMAT, OLDEST = 9, 8
 
 _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")
@@ -403,15 +404,20 @@ def _encode(manifest: Manifest) -> bytes:
 def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
     try:
         document = json.loads(bytes(data))
-        other = isinstance(document, dict) and isinstance(document.get("format"), int) and document["format"] != FORMAT
-        if other and _checksum(document["format"], document["checkpoint"]) == document["checksum"]:
+        written = document.get("format") if isinstance(document, dict) else None
+        is_read = isinstance(written, int) and OLDEST <= written <= FORMAT
+        if (
+            isinstance(written, int)
+            and not is_read
+            and _checksum(written, document["checkpoint"]) == document["checksum"]
+        ):
             raise _OtherFormat(
-                f"{origin}: was written by another version of Skyray (format {document['format']}, this release reads "
-                f"format {FORMAT}); resume with that version, or begin again: skyray run with --overwrite; skyray live "
-                "after removing this folder of checkpoints, which matches its log anew"
+                f"{origin}: was written by another version of Skyray (format {written}, this release reads formats "
+                f"{OLDEST} to {FORMAT}); resume with that version, or begin again: skyray run with --overwrite; skyray "
+                "live after removing this folder of checkpoints, which matches its log anew"
             )
         body = document["checkpoint"]
-        if document["format"] != FORMAT or document["checksum"] != _checksum(FORMAT, body):
+        if not is_read or document["checksum"] != _checksum(written, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(
             SavedFile(**(file | {"pieces": tuple(SavedPiece(**piece) for piece in file["pieces"])}))
