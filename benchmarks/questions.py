@@ -23,7 +23,7 @@ from matching.backfill import backfilled
 from matching.fields import Refusal
 from matching.filter_fields import ALL_EARLIER
 from matching.kinds import KINDS
-from matching.message_segments import Conditions
+from matching.message_segments import SegmentConditions
 from matching.model import Names
 from matching.space import Space
 from matching.text import Vocabulary
@@ -120,7 +120,7 @@ def _search(rng: np.random.Generator, vocabulary: Vocabulary, columns: dict[str,
 
 def _results(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabulary) -> None:
     segments, found = index.segments(index.next_seq - 1), 0
-    conditions = Conditions(parsed, _KIND, vocabulary)
+    conditions = SegmentConditions(parsed, _KIND, vocabulary)
     for segment in reversed(segments):
         found += conditions.matching(segment, 0, index.next_seq).shape[0]
         if found >= 100:
@@ -134,7 +134,7 @@ def _preview(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabu
 
 def _backfill(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabulary) -> None:
     segments = index.segments(index.next_seq - 1)
-    backfilled(Conditions(parsed, _KIND, vocabulary), ALL_EARLIER, index.next_seq, segments)
+    backfilled(SegmentConditions(parsed, _KIND, vocabulary), ALL_EARLIER, index.next_seq, segments)
 
 
 _SORTS = {"results": _results, "preview": _preview, "backfill": _backfill}
@@ -159,7 +159,7 @@ def _timed(
 
 def _same(parsed: ParsedSubscription, index: MessageIndex, vocabulary: Vocabulary, columns: dict[str, Any]) -> bool:
     """Whether the index finds what a scan of all columns finds."""
-    conditions, most = Conditions(parsed, _KIND, vocabulary), index.next_seq
+    conditions, most = SegmentConditions(parsed, _KIND, vocabulary), index.next_seq
     found = [conditions.matching(one, 0, most) + one.first for one in index.segments(most - 1)]
     west, south, east, north = parsed.region
     lon, lat = columns["lon"], columns["lat"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from matching.errors import EngineError
-from matching.message_segments import Conditions, Segment
+from matching.message_segments import MessageSegment, SegmentConditions
 from matching.model import MATCH, Int8, Int64
 from matching.window import NO_FLOOR
 
@@ -19,7 +19,7 @@ from matching.window import NO_FLOOR
 MOST, MOST_TOGETHER = 10_000, 1_000_000
 
 
-def start_of(backfill: int, at: int, segments: Sequence[Segment]) -> int:
+def start_of(backfill: int, at: int, segments: Sequence[MessageSegment]) -> int:
     """The seq of the first message of a backfill (`matching.filter_fields.backfill_of`). O(times of the segments)."""
     if backfill >= 0:
         return max(0, at - backfill) if backfill else 0
@@ -33,10 +33,10 @@ def start_of(backfill: int, at: int, segments: Sequence[Segment]) -> int:
 
 
 def backfilled(
-    conditions: Conditions,
+    conditions: SegmentConditions,
     backfill: int,
     at: int,
-    segments: Sequence[Segment],
+    segments: Sequence[MessageSegment],
     most: int = MOST,
     aside: Sequence[tuple[int, int]] = (),
 ) -> tuple[Int64, bool]:
@@ -44,9 +44,9 @@ def backfilled(
 
     Parameters
     ----------
-    conditions : Conditions
+    conditions : SegmentConditions
     backfill, at : int
-    segments : sequence of Segment    all messages before `at`
+    segments : sequence of MessageSegment    all messages before `at`
     most : int                        the newest are taken
     aside : sequence of (int, int)    ranges of seqs that match nobody
 

@@ -1,7 +1,7 @@
 """Retained messages in segments, indexed by word: what a subscription would have matched, condition by condition.
 
 A segment has the columns of consecutive messages and the rows of each term. It is made once and never changes, so
-questions read it while others are made. `Conditions` tests one subscription with the messages of any segment.
+questions read it while others are made. `SegmentConditions` tests one subscription with the messages of any segment.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ _ROWS = np.arange(1 << 18)
 _ROWS.flags.writeable = False
 
 
-class Segment(NamedTuple):
+class MessageSegment(NamedTuple):
     """Consecutive messages, n of them, and the rows of each term.
 
     first : int                        seq of the first message
@@ -100,7 +100,7 @@ class Segment(NamedTuple):
         words: tuple[Int64, Int64],
         visible: np.ndarray,
         reserved: int,
-    ) -> "Segment":
+    ) -> "MessageSegment":
         """Index messages; columns as of the class.
 
         Parameters
@@ -176,7 +176,7 @@ class Segment(NamedTuple):
 
 _NO_ROWS = np.zeros(0, np.int64)
 #: A segment without messages.
-EMPTY = Segment.of(
+EMPTY = MessageSegment.of(
     0, Names.of(()), np.zeros(0), np.zeros(0), np.zeros((0, 4)), _NO_ROWS, np.zeros((0, 0), np.int64),
     (NO_WORDS, NO_ORDER), (_NO_ROWS, _NO_ROWS), np.zeros(0, np.bool_), 0,
 )  # fmt: skip
@@ -198,7 +198,7 @@ class Tested(NamedTuple):
         return np.logical_and.reduce([np.ones(self.rows.shape[0], np.bool_), *self.parts.values()])
 
 
-class Conditions:
+class SegmentConditions:
     """The conditions of a subscription, tested with the messages of segments.
 
     Parameters
@@ -224,7 +224,7 @@ class Conditions:
             if one.operation != AT_LEAST or one.argument != parsed.needs or list(one.words) != self._terms
         ]
 
-    def candidates(self, segment: Segment) -> tuple[Int64, np.ndarray]:
+    def candidates(self, segment: MessageSegment) -> tuple[Int64, np.ndarray]:
         """Rows with a keyword, or all visible ones where there is none, and how many keywords each has."""
         lists = [segment.rows_of(term) for term in self._terms]
         if len(lists) == 1:
@@ -235,7 +235,7 @@ class Conditions:
         found = np.flatnonzero(count)
         return found, count[found]
 
-    def tested(self, segment: Segment) -> Tested:
+    def tested(self, segment: MessageSegment) -> Tested:
         """Test all candidates with each condition. O(candidates, for each condition)."""
         rows, count = self.candidates(segment)
         parts = {self._words: count >= self._needed} if self._words else {}
@@ -243,7 +243,7 @@ class Conditions:
             parts[name] = parts[name] & passes if name in parts else passes
         return Tested(rows, parts)
 
-    def matching(self, segment: Segment, first: int, last: int) -> Int64:
+    def matching(self, segment: MessageSegment, first: int, last: int) -> Int64:
         """Rows that satisfy everything, of messages from one seq to another, ascending; the rarest word is read first.
 
         O(messages with the rarest word, where all words are needed; else candidates)."""
@@ -266,13 +266,13 @@ class Conditions:
             rows = rows[_passing(filters, segment, rows)] if rows.shape[0] else rows
         return rows
 
-    def _tests(self, segment: Segment, rows: Int64) -> Iterator[tuple[str, np.ndarray]]:
+    def _tests(self, segment: MessageSegment, rows: Int64) -> Iterator[tuple[str, np.ndarray]]:
         if self._has_region:
             yield "region", self._meets(segment, rows)
         for name, filters in self._filters:
             yield name, _passing(filters, segment, rows)
 
-    def _meets(self, segment: Segment, rows: Int64) -> np.ndarray:
+    def _meets(self, segment: MessageSegment, rows: Int64) -> np.ndarray:
         """bool[n]: which messages meet the region, with their rectangle or, of some kinds, its middle."""
         west, south, east, north = self._region
         sides = segment.boxes(rows)
@@ -284,13 +284,13 @@ class Conditions:
         return inside & (reaches_west & reaches_east if west <= east else reaches_west | reaches_east)
 
 
-def _between(rows: Any, segment: Segment, first: int, last: int) -> Any:
+def _between(rows: Any, segment: MessageSegment, first: int, last: int) -> Any:
     """Those of ascending rows whose seqs are from one to another."""
     begin, end = np.searchsorted(rows, [first - segment.first, last - segment.first + 1])
     return rows[begin:end]
 
 
-def _passing(filters: Any, segment: Segment, rows: Int64) -> np.ndarray:
+def _passing(filters: Any, segment: MessageSegment, rows: Int64) -> np.ndarray:
     """bool[n]: which messages satisfy one instruction."""
     return passing(filters, np.zeros(rows.shape[0], np.int32), rows.astype(np.int32), segment.messages)
 

@@ -314,7 +314,7 @@ class OfObjects(NaiveResult):
         return [(seq, self.scored[seq][0], math.nan) for seq in best]
 
 
-class TopKOfObjects(OfObjects):
+class NaiveTopKOfObjects(OfObjects):
     """As `TopK`."""
 
     newer_first = True
@@ -323,7 +323,7 @@ class TopKOfObjects(OfObjects):
         return topk_score(self.subscription, message, self.max_distance)
 
 
-class KnnOfObjects(OfObjects):
+class NaiveKnnOfObjects(OfObjects):
     """As `Knn`, of all living objects: not only of those since registration."""
 
     sign = -1.0
@@ -332,7 +332,7 @@ class KnnOfObjects(OfObjects):
         return distance(self.subscription, message)
 
 
-class DecayOfObjects(OfObjects):
+class NaiveDecayOfObjects(OfObjects):
     """As `Decay`, of all living objects; each fades since the time of its current version."""
 
     def score(self, message: NaiveMessage) -> float | None:
@@ -375,7 +375,7 @@ class Skyline(NaiveResult):
 #: How each kind but `boolean` keeps its result.
 STANDINGS: dict[int, type[NaiveResult]] = {TOPK: TopK, DECAY: Decay, KNN: Knn, SKYLINE: Skyline}
 #: The same in a stream of objects.
-STANDINGS_OF_OBJECTS = STANDINGS | {TOPK: TopKOfObjects, DECAY: DecayOfObjects, KNN: KnnOfObjects}
+STANDINGS_OF_OBJECTS = STANDINGS | {TOPK: NaiveTopKOfObjects, DECAY: NaiveDecayOfObjects, KNN: NaiveKnnOfObjects}
 
 
 # --------------------------------------------------------------------------------------------------------- the oracle

@@ -20,7 +20,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 _NAMES = ("at", "zone", "quiet", "most_an_hour", "similar", "paused")
 
 
-class Telling(NamedTuple):
+class TellingRule(NamedTuple):
     """A checked `tell`.
 
     at : tuple of int        set times, in seconds of the day, ascending; none: as updates come
@@ -62,10 +62,10 @@ class Telling(NamedTuple):
 
 
 #: Of a subscription that says nothing.
-AT_ONCE = Telling()
+AT_ONCE = TellingRule()
 
 
-def telling_of(value: Any) -> Telling | str:
+def telling_of(value: Any) -> TellingRule | str:
     """A checked `tell`, or what is wrong with it."""
     if not isinstance(value, Mapping):
         return f"tell is {shown(value)}, and must be an object of {', '.join(_NAMES)}"
@@ -97,7 +97,9 @@ def telling_of(value: Any) -> Telling | str:
     if times and (span or most):
         return "tell has at, which says when, beside quiet or most_an_hour: leave these out"
     seconds = sorted({one for one in times if one is not None})
-    return Telling(tuple(seconds), zone, tuple(one for one in span if one is not None), most, float(similar), paused)
+    return TellingRule(
+        tuple(seconds), zone, tuple(one for one in span if one is not None), most, float(similar), paused
+    )
 
 
 def next_time(times: Iterable[int], zone: str, after_s: float) -> float:

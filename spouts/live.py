@@ -23,7 +23,7 @@ from matching.errors import CheckpointError, TopologyError
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.message_segments import Conditions
+from matching.message_segments import SegmentConditions
 from matching.model import Backfill, ChangeList, Int64, Names, SubscriptionTable, concatenate
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
@@ -481,7 +481,7 @@ class LoggedSubscriptions(Spout):
         if self._index is None:
             self._index = index_of(self.log, self.space, vocabulary.reserved)
         segments = self._index.segments(at - 1)
-        conditions = Conditions(parsed, self.kinds[parsed.kind], vocabulary)
+        conditions = SegmentConditions(parsed, self.kinds[parsed.kind], vocabulary)
         seqs, _ = backfilled(conditions, parsed.backfill, at, segments, most, self.quarantine.messages)
         count = seqs.shape[0]
         return Backfill(np.full(count, number), np.full(count, at), seqs, ids_at(segments, seqs))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from matching.errors import CheckpointError, DeliveryError
-from matching.message_segments import Segment
+from matching.message_segments import MessageSegment
 from matching.model import Int64, MessageBatch, Names, take_ragged, widened
 from matching.space import Space
 from matching.text import Vocabulary
@@ -40,7 +40,7 @@ _RECORDS, WAITING = 64, 1 << 13
 
 
 class _Columns(NamedTuple):
-    """Columns of the messages of a record; of `Segment`, but for what is made when it is indexed."""
+    """Columns of the messages of a record; of `MessageSegment`, but for what is made when it is indexed."""
 
     ids: Names
     lon: np.ndarray
@@ -89,8 +89,8 @@ class MessageIndex:
         self._lock = threading.Lock()
         self._reader: LogReader | None = None
         self._place = _Place()
-        self._whole: list[Segment] = []
-        self._small: list[Segment] = []
+        self._whole: list[MessageSegment] = []
+        self._small: list[MessageSegment] = []
         self._open: list[_Columns] = []  # all behind the last whole segment
         self._indexed = 0  # how many of `_open` are in `_small`
         self._words = self._rows = 0  # in `_open`
@@ -113,7 +113,7 @@ class MessageIndex:
         while self.next_seq <= through and self._take_some(through):
             share()
 
-    def segments(self, through: int, share: Callable[[], None] = lambda: None) -> Sequence[Segment]:
+    def segments(self, through: int, share: Callable[[], None] = lambda: None) -> Sequence[MessageSegment]:
         """All messages up to a seq, and perhaps some behind it, in segments by ascending seq; raises as `follow`."""
         self.follow(through, share)
         with self._lock:
@@ -159,7 +159,7 @@ class MessageIndex:
             self._whole.append(self._kept(self._segment(0)))
             self._small, self._open, self._indexed, self._rows, self._words = [], [], 0, 0, 0
 
-    def _segment(self, begin: int) -> Segment:
+    def _segment(self, begin: int) -> MessageSegment:
         """The open columns from one on, indexed."""
         some = self._open[begin:]
         first = self._place.seq - sum(one.lon.shape[0] for one in some)
@@ -177,7 +177,7 @@ class MessageIndex:
         np.cumsum(lengths, out=offsets[1:])
         known = order >= 0
         words = np.repeat(np.arange(lon.shape[0]), lengths)[known], order[known]
-        return Segment.of(
+        return MessageSegment.of(
             first,
             joined_names([one.ids for one in some]),
             lon,
@@ -193,7 +193,7 @@ class MessageIndex:
 
     # -- files
 
-    def _kept(self, segment: Segment) -> Segment:
+    def _kept(self, segment: MessageSegment) -> MessageSegment:
         """A whole segment as it is mapped from its file, which is written first if this index writes.
 
         All indexes of a log cut it at the same records, so the file may be there. In memory where there is none.
@@ -214,13 +214,13 @@ class MessageIndex:
                 return self._read(name)[0]
         return segment
 
-    def _read(self, name: str) -> tuple[Segment, _Place]:
+    def _read(self, name: str) -> tuple[MessageSegment, _Place]:
         """A segment of a file, and the place behind it. Raises CheckpointError, OSError."""
         header, arrays = decode(self._disk.read(name), str(self._disk.folder / name))
         if (header.get("format"), header.get("reserved")) != (FORMAT, self._reserved):
             raise CheckpointError(f"{name}: is a segment of another format")
         try:
-            return Segment(header["first"], header["latest_us"], **arrays), _Place(*header["place"])
+            return MessageSegment(header["first"], header["latest_us"], **arrays), _Place(*header["place"])
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{name}: is no segment ({error})") from error
 
@@ -257,7 +257,7 @@ def index_of(log: str | os.PathLike[str], space: Space, reserved: int) -> Messag
     return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved, handover_of(log) is not None)
 
 
-class Followed:
+class IndexFollower:
     """An index that takes in what is logged before anybody asks, in a thread of its own; for a `with` block.
 
     Parameters
@@ -298,7 +298,7 @@ class _Ended(Exception):
     """The block has ended."""
 
 
-def ids_at(segments: Sequence[Segment], seqs: Int64) -> Names:
+def ids_at(segments: Sequence[MessageSegment], seqs: Int64) -> Names:
     """The ids of messages by ascending seq. O(segments + their bytes)."""
     ends = np.searchsorted(seqs, [one.first + len(one) for one in segments])
     found = [Names.of(())]
@@ -322,7 +322,7 @@ _LOOK_S, _PAUSE_S = 0.2, 0.02
 
 
 def messages_at(
-    segments: Sequence[Segment], seqs: Sequence[Int64], vocabulary: Vocabulary, space: Space, window: Window
+    segments: Sequence[MessageSegment], seqs: Sequence[Int64], vocabulary: Vocabulary, space: Space, window: Window
 ) -> list[MessageBatch]:
     """Messages of segments with their weights, places and times, a batch for each segment that has any.
 

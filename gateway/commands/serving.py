@@ -44,7 +44,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sources.feed import Feed
 from gateway.sources.uris import source_of
 from matching.errors import ConfigError, DeliveryError, EngineError
-from spouts.message_index import Followed
+from spouts.message_index import IndexFollower
 from topology.core.executors.logs import driver_log
 from topology.folder import FINISHED, INTERRUPTED, KEYS
 from topology.given import Given
@@ -239,7 +239,7 @@ def serve_stream(
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer))
         asking = Asking(config, admission, registry, wal, mapping)
-        stack.enter_context(Followed(asking.index, lambda: wal.next_seq, door.questions.is_busy))
+        stack.enter_context(IndexFollower(asking.index, lambda: wal.next_seq, door.questions.is_busy))
         hooks = WebhookService(out, hub.log, registry, calling, logged_before=wal.next_seq - 1)
 
         def wake() -> None:

@@ -28,7 +28,7 @@ from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
-from matching.message_segments import Conditions
+from matching.message_segments import SegmentConditions
 from matching.model import Names
 from matching.naive_rows import NaiveSubscription, subscriptions_of
 from matching.reasons import explain as meaning_of
@@ -226,7 +226,7 @@ class Asking:
         if past.days is not None:
             found["matches_per_day"] = matches_in(parsed, kind, self._vocabulary, past, share) / past.days
         if parsed.backfill is not None:
-            conditions = Conditions(parsed, kind, self._vocabulary)
+            conditions = SegmentConditions(parsed, kind, self._vocabulary)
             seqs, truncated = backfilled(conditions, parsed.backfill, one.at, past.segments, aside=self._aside)
             start = start_of(parsed.backfill, one.at, past.segments)
             found["backfill"] = {"start": start, "updates": seqs.shape[0], "truncated": truncated}
@@ -235,7 +235,7 @@ class Asking:
     def last_matches(self, one: Registered, last_seq: int, share: Share = lambda: None) -> list[int]:
         """Seqs of the last messages that a subscription of a kind without results matched, the newest first."""
         parsed, found, aside = self._parsed(one), list[int](), self._aside
-        conditions = Conditions(parsed, KINDS[parsed.kind], self._vocabulary)
+        conditions = SegmentConditions(parsed, KINDS[parsed.kind], self._vocabulary)
         segments = self.index.segments(last_seq, share)
         start = one.at if parsed.backfill is None else start_of(parsed.backfill, one.at, segments)
         for segment in reversed(segments):
@@ -295,7 +295,7 @@ class Asking:
             own, others = self._batches(seq, seq), self._batches(first, last, share)
             yield from itertools.chain(own, others) if seq < first else itertools.chain(others, own)
             return
-        conditions, segments, picked, left = Conditions(parsed, kind, self._vocabulary), [], [], MOST_READ
+        conditions, segments, picked, left = SegmentConditions(parsed, kind, self._vocabulary), [], [], MOST_READ
         for segment in self.index.segments(max(last, seq), share):
             share()
             rows = conditions.candidates(segment)[0]

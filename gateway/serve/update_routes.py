@@ -129,12 +129,12 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         turn = door.questions.open(caller.name, "snapshot") if has_snapshot else None
         first = None if turn is None else snapshot_of(interest, turn)
         events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first, reading)
-        return FollowedStream(events_of, form, door.access, caller, turn)
+        return StreamedEvents(events_of, form, door.access, caller, turn)
 
     return router
 
 
-class FollowedStream(StreamingResponse):
+class StreamedEvents(StreamingResponse):
     """A stream that counts as open until its client has gone, even before the first event."""
 
     def __init__(

@@ -23,7 +23,7 @@ from gateway.serve.registry import Registry
 from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import END, PIECE, PartDamaged, PartsMissing, Position
-from matching.telling import AT_ONCE, Telling, telling_of, wall_clock
+from matching.telling import AT_ONCE, TellingRule, telling_of, wall_clock
 
 #: Messages with which a new one is compared, the last that were told.
 COMPARED = 100
@@ -87,14 +87,14 @@ class Told(NamedTuple):
     rows: bytes
 
 
-class Step(NamedTuple):
+class TellingStep(NamedTuple):
     """What a step has decided: states that change (None: forgotten), tellings, and the position and time behind it."""
 
     position: Position
     clock_s: float
     changed: dict[str, Standing | None]
     told: list[Told]
-    settings: dict[str, Telling | None]
+    settings: dict[str, TellingRule | None]
 
 
 class Teller:
@@ -171,7 +171,7 @@ class Teller:
         """Whether no subscription has ever had a `tell`: all updates are told as they come."""
         return not (self.standings or self._changes or self._subscriptions.tells_changed)
 
-    def step(self, reached: Position) -> Step | None:
+    def step(self, reached: Position) -> TellingStep | None:
         """What is to be told now; None if nothing has changed. Changes nothing: `take` does, once it is stored.
 
         `reached` is a position that all have who ask `tells`.
@@ -200,9 +200,9 @@ class Teller:
             self._set(deciding.settings)
             self.position = behind  # what is stored lags: it is read again after a crash, and decides nothing again
             return None
-        return Step(behind, stored_s, changed, told, deciding.settings)
+        return TellingStep(behind, stored_s, changed, told, deciding.settings)
 
-    def take(self, step: Step) -> None:
+    def take(self, step: TellingStep) -> None:
         """Count a step, which is stored."""
         self.position, self._clock_s = step.position, step.clock_s
         self._set(step.settings)
@@ -247,14 +247,14 @@ class Teller:
     def _column_of(self, name: str) -> Any:
         return self._subscriptions.tells.get(name)
 
-    def _setting_of(self, name: str) -> Telling | None:
+    def _setting_of(self, name: str) -> TellingRule | None:
         """How a subscription is told now; None: as its updates come."""
         one = self._subscriptions.get(name)
         tell = None if one is None else self.tell_of(name, one.number)
         found = AT_ONCE if tell is None else telling_of(tell)  # a zone may be gone from this machine
         return None if isinstance(found, str) or found == AT_ONCE else found
 
-    def _set(self, settings: Mapping[str, Telling | None]) -> None:
+    def _set(self, settings: Mapping[str, TellingRule | None]) -> None:
         for name, setting in settings.items():
             if setting is None:
                 self.settings.pop(name, None)
@@ -278,7 +278,7 @@ class Teller:
             self._texts[name] = deque((frozenset(self._words(found[seq].text)) for seq in recent), COMPARED)
         return self._texts[name]
 
-    def refuse(self, step: Step) -> None:
+    def refuse(self, step: TellingStep) -> None:
         """A step cannot be stored: it is decided anew."""
         self._changes |= step.settings.keys()
         for name in step.changed:
@@ -292,7 +292,7 @@ class _Deciding:
         self._teller, self._now_s = teller, now_s
         self.changed: dict[str, Standing | None] = {}
         self.told: list[Told] = []
-        self.settings: dict[str, Telling | None] = {}
+        self.settings: dict[str, TellingRule | None] = {}
 
     def _of(self, name: str) -> Standing:
         """A copy of what stands of a subscription, to be changed."""
@@ -305,10 +305,10 @@ class _Deciding:
             self.changed[name] = standing
         return standing
 
-    def _setting(self, name: str) -> Telling | None:
+    def _setting(self, name: str) -> TellingRule | None:
         return self.settings[name] if name in self.settings else self._teller.settings.get(name)
 
-    def change(self, name: str, setting: Telling | None) -> None:
+    def change(self, name: str, setting: TellingRule | None) -> None:
         """The setting of a subscription may be another now; what is held is held by the new one."""
         self.settings[name] = setting
         before = self._teller.standings.get(name)
@@ -396,7 +396,7 @@ class _Deciding:
             return False
         return True
 
-    def _is_new(self, name: str, setting: Telling | None, standing: Standing, update: ReleasedUpdate) -> bool:
+    def _is_new(self, name: str, setting: TellingRule | None, standing: Standing, update: ReleasedUpdate) -> bool:
         """Whether no message like it was told lately; it counts as told then. Exact."""
         if setting is None or not setting.similar:
             return True

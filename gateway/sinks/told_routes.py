@@ -18,7 +18,7 @@ from gateway.serve.models import SUBSCRIPTION_TELL
 from gateway.serve.paths import Id
 from gateway.serve.problems import LATER, ApiError, refusal
 from gateway.serve.subscription_routes import known
-from gateway.serve.update_routes import HEADERS, FollowedStream
+from gateway.serve.update_routes import HEADERS, StreamedEvents
 from gateway.serve.writer import refused
 from gateway.sinks.telling import Told
 from gateway.sinks.webhooks.service import WebhookService
@@ -77,7 +77,7 @@ def routes(door: Door, hooks: WebhookService) -> APIRouter:
                 page = await page_of(after, wanted, caller, wait_s)
             door.access.refuse_if_ended(caller)
             return encoded(page, headers=HEADERS)
-        return FollowedStream(events(form, after, wanted, caller), form, door.access, caller, None)
+        return StreamedEvents(events(form, after, wanted, caller), form, door.access, caller, None)
 
     async def page_of(
         after: int | None, wanted: frozenset[str] | None, caller: Caller, wait_s: float

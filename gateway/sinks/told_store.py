@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gateway.serve.update_parts import Position
-from gateway.sinks.telling import Standing, Step, Told
+from gateway.sinks.telling import Standing, TellingStep, Told
 
 TELLING_SCHEMA = """
 CREATE TABLE teller (
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 Change = Callable[[sqlite3.Connection], Result]
 
 
-class Saved(NamedTuple):
+class SavedTelling(NamedTuple):
     """What a teller goes on from: the position and the time behind its last step, None and 0 before the first."""
 
     position: Position | None
@@ -41,7 +41,7 @@ class Saved(NamedTuple):
     last: int  # number of the last telling
 
 
-def load_telling(connection: sqlite3.Connection) -> Saved:
+def load_telling(connection: sqlite3.Connection) -> SavedTelling:
     """As it was stored last."""
     row = connection.execute("SELECT boundary, place, clock_s FROM teller").fetchone()
     position, clock_s = (None, 0.0) if row is None else (Position(row[0], row[1]), row[2])
@@ -49,10 +49,10 @@ def load_telling(connection: sqlite3.Connection) -> Saved:
     standings = {name: _STANDING.decode(state) for name, state in states}
     tells = connection.execute("SELECT subscription_id, number, tell FROM tells")
     overrides = {name: (number, msgspec.json.decode(tell)) for name, number, tell in tells}
-    return Saved(position, clock_s, standings, overrides, _last(connection))
+    return SavedTelling(position, clock_s, standings, overrides, _last(connection))
 
 
-def store_step(step: Step) -> Change[int]:
+def store_step(step: TellingStep) -> Change[int]:
     """Write a step; returns the number of the last telling."""
 
     def change(connection: sqlite3.Connection) -> int:

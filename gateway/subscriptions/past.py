@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
-from matching.message_segments import EMPTY, Conditions, Segment
+from matching.message_segments import EMPTY, MessageSegment, SegmentConditions
 from matching.model import NO_ORDER, NO_WORDS, Float64, Names
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
@@ -28,17 +28,17 @@ _SIDES = (("west", "lon"), ("south", "lat"), ("east", "lon"), ("north", "lat"))
 class Past(NamedTuple):
     """Messages of a folder, or of a log.
 
-    segments : sequence of Segment    ascending
+    segments : sequence of MessageSegment    ascending
     days : float or None              time span in days; None without times
     last_us : int or None             the latest time
     """
 
-    segments: Sequence[Segment]
+    segments: Sequence[MessageSegment]
     days: float | None
     last_us: int | None
 
     @classmethod
-    def of(cls, segments: Sequence[Segment]) -> "Past":
+    def of(cls, segments: Sequence[MessageSegment]) -> "Past":
         """Reads the times of the messages, of many a part."""
         segments = segments or (EMPTY,)
         step = max(1, sum(map(len, segments)) // _TIMES)
@@ -56,7 +56,7 @@ def matches_in(
     parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past, share: Callable[[], None] = lambda: None
 ) -> int:
     """How many messages of the past satisfy a subscription; `share` is called between segments."""
-    conditions, found = Conditions(parsed, kind, vocabulary), 0
+    conditions, found = SegmentConditions(parsed, kind, vocabulary), 0
     for segment in past.segments:
         share()
         found += conditions.matching(segment, 0, NEVER).shape[0]
@@ -91,7 +91,7 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     lon, lat = np.concatenate(places, axis=1)
     rows = np.repeat(np.arange(lon.shape[0]), np.concatenate(counts))
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if len(lengths) > 1 else NO_WORDS
-    segment = Segment.of(
+    segment = MessageSegment.of(
         0,
         Names(np.zeros(lon.shape[0] + 1, np.int64), np.zeros(0, np.uint8)),  # of a folder they are read by seq
         lon,

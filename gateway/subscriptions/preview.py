@@ -17,7 +17,7 @@ from gateway.subscriptions.past import US_PER_DAY, Past, read_past
 from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.message_segments import Conditions
+from matching.message_segments import SegmentConditions
 from matching.space import DISTANCE
 from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
@@ -94,7 +94,7 @@ def preview_of(
     `read` gives messages by seq; `share` is called between segments.
     """
     kind = kinds[parsed.kind]
-    tests, tallies = Conditions(parsed, kind, vocabulary), dict[str, list[int]]()
+    tests, tallies = SegmentConditions(parsed, kind, vocabulary), dict[str, list[int]]()
     candidates = messages = 0
     since = [NO_FLOOR if past.last_us is None else past.last_us - days * US_PER_DAY for days in _DAYS.values()]
     counts, latest = [0] * len(since), list[tuple[int, int]]()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matching.attributes import AttributeSchema
 from matching.fields import Refusal
 from matching.kinds import KINDS
-from matching.message_segments import Conditions
+from matching.message_segments import SegmentConditions
 from matching.model import Names, join_messages
 from matching.naive import boolean_match, passes
 from matching.naive_rows import messages_of, subscriptions_of
@@ -142,7 +142,7 @@ def check(seed):
                 continue
             subscription = next(subscriptions_of(build_table([parsed], [0], [0])))
             wanted = [one.seq for one in oracle if boolean_match(subscription, one) and passes(subscription, one)]
-            conditions = Conditions(parsed, KINDS.named("boolean"), VOCABULARY)
+            conditions = SegmentConditions(parsed, KINDS.named("boolean"), VOCABULARY)
             first = draw(len(rows))
             last = first + draw(len(rows))
             for each in (index, reopened):

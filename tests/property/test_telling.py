@@ -21,7 +21,7 @@ from gateway.serve.update_parts import BEGINNING, Parts
 from gateway.sinks import telling
 from gateway.sinks.telling import Teller
 from gateway.sinks.told_store import TELLING_SCHEMA, load_telling, store_step, told_after
-from matching.telling import Telling, next_time, telling_of
+from matching.telling import TellingRule, next_time, telling_of
 from tests.support.releasing import RawUpdate, released_of
 
 #: A Sunday on which clocks in Berlin go forward at 02:00, and one on which they go back at 03:00.
@@ -154,7 +154,7 @@ def test_quiet_hours_are_from_one_time_to_the_first_other_one_behind_it(zone, be
     if begins == ends:
         assert isinstance(found, str)
         return
-    assert isinstance(found, Telling)
+    assert isinstance(found, TellingRule)
     around = now_s - 3 * 86_400, now_s + 4 * 86_400
     begun_s = max(one for one in moments(zone, begins, *around) if one <= now_s)
     end_s = min(one for one in moments(zone, ends, *around) if one > begun_s)
@@ -166,7 +166,7 @@ class Model:
 
     def __init__(self, tell):
         given = telling_of(tell)
-        assert isinstance(given, Telling)
+        assert isinstance(given, TellingRule)
         self.tell, self.waits, self.due, self.told, self.hour, self.count, self.recent = given, [], None, [], -1, 0, []
 
     def look(self, now):

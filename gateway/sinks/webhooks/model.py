@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gateway.serve.update_parts import Position
-from matching.telling import AT_ONCE, Telling, telling_of
+from matching.telling import AT_ONCE, TellingRule, telling_of
 
 State = Literal["active", "paused", "disabled"]
 STATES: tuple[State, ...] = ("active", "paused", "disabled")
@@ -74,7 +74,7 @@ class Webhook:
     updates: Tally = field(default_factory=Tally)
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> TellingRule:
         """When it is told, besides what its subscriptions say."""
         return _telling(self.tell)
 
@@ -124,6 +124,6 @@ class WebhookDelivery(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _telling(text: str) -> Telling:
+def _telling(text: str) -> TellingRule:
     found = telling_of(json.loads(text)) if text else AT_ONCE
     return AT_ONCE if isinstance(found, str) else found  # its zone is not known on this machine any more

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.contract import Batch
-from gateway.sinks.told_store import TELLING_SCHEMA, Saved, load_telling
+from gateway.sinks.told_store import TELLING_SCHEMA, SavedTelling, load_telling
 from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.together import Together
 from matching.errors import DeliveryError, InputError
@@ -109,7 +109,7 @@ class Store:
         self._thread.submit(self._connection.close).result()
         self._thread.shutdown()
 
-    def load(self) -> tuple[list[Webhook], list[WebhookDelivery], Saved]:
+    def load(self) -> tuple[list[Webhook], list[WebhookDelivery], SavedTelling]:
         """All webhooks, the deliveries that wait, in order, and what the teller goes on from. Raises DeliveryError."""
         try:
             return self._thread.submit(_load, self._connection).result()
@@ -152,7 +152,7 @@ class Store:
         return results
 
 
-def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDelivery], Saved]:
+def _load(connection: sqlite3.Connection) -> tuple[list[Webhook], list[WebhookDelivery], SavedTelling]:
     hooks = []
     names = ", ".join(_OF_WEBHOOK)
     for *fields, boundary, place in connection.execute(f"SELECT {names}, boundary, place FROM webhooks ORDER BY rowid"):

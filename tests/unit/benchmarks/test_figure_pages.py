@@ -97,8 +97,8 @@ def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
         ({"why": " "}, "an empty cell"),
         ({"results": "`gone.json`"}, "gone.json is not there"),
         ({"results": "`knn-ticks.json`"}, "knn-ticks.json was made by"),
-        ({"command": "`E --block 64`"}, "ciq-places.json was made by"),
-        ({"command": "`E --figures standard,alpha`"}, "ciq-places.json was made by"),
+        ({"command": "`E --block 64`"}, "ciq-200000.json was made by"),
+        ({"command": "`E --figures standard,alpha`"}, "ciq-200000.json was made by"),
         (
             {"results": "`stores.json`", "command": "`python -m benchmarks.stores`", "verdict": "refuted"},
             "differ",
@@ -110,7 +110,7 @@ def test_page_of_papers_is_that_of_the_rows_and_no_row_has_a_fault():
 )
 def test_row_of_a_paper_that_claims_too_much_is_found(changed, said):
     one, *_ = papers.papers()
-    figure = next(row for row in one.figures if row.form == "printed" and row.place.startswith("9, FSQ"))
+    figure = next(row for row in one.figures if row.form == "printed" and row.place.startswith("17, index"))
     (found,) = papers.faults([one._replace(figures=(figure._replace(**changed),))])
     assert said in found
 
@@ -143,7 +143,7 @@ def test_row_of_a_paper_that_names_no_file_or_a_lost_commit_is_found(tmp_path):
     assert papers.faults([one._replace(definitions=(place,), figures=())]) == [
         f"CIQ, {place.place}: matching/gone.py is not there"
     ]
-    row = next(row for row in one.figures if row.place.startswith("9, FSQ"))
+    row = next(row for row in one.figures if row.place.startswith("17, index"))
     command = row.command.strip("`").replace("E ", "evaluations.py ", 1)
     made = {"commit": "0" * 12, "command": command, "cores": 2, "load_average": [1.0]}
     (tmp_path / "lost.json").write_text(json.dumps({"made_by": made}))

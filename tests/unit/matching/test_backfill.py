@@ -8,7 +8,7 @@ from matching.errors import EngineError
 from matching.fields import Refusal
 from matching.filter_fields import ALL_EARLIER, backfill_of
 from matching.kinds import KINDS
-from matching.message_segments import Conditions, Segment
+from matching.message_segments import MessageSegment, SegmentConditions
 from matching.model import ENTER, MATCH, NO_WORDS, Names
 from matching.space import Space
 from matching.text import Vocabulary
@@ -52,7 +52,7 @@ def segments_of(times, has_word, cuts):
         words = rows, np.full(rows.shape[0], VOCABULARY.id_of("tea"))
         place, none = np.zeros(count), (NO_WORDS, np.zeros(0, np.int32))
         found.append(
-            Segment.of(
+            MessageSegment.of(
                 first, Names.of([f"m{seq}" for seq in range(first, last)]), place, place, np.zeros((0, 4)),
                 times[first:last], np.zeros((count, 0), np.int64), none, words, np.ones(count, bool),
                 VOCABULARY.reserved,
@@ -70,7 +70,9 @@ def test_backfill_finds_the_newest_matches_of_its_time_before_the_subscription(s
     has_word = rng.random(count) < 0.6
     segments = segments_of(times, has_word, sorted(rng.integers(0, count + 1, 3).tolist()))
     row = {"subscription_id": "s", "kind": "boolean", "keywords": "tea", "region": [-1, -1, 1, 1]}
-    conditions = Conditions(subscription_row(row, VOCABULARY, Space(-180, -90, 180, 90), KINDS), BOOLEAN, VOCABULARY)
+    conditions = SegmentConditions(
+        subscription_row(row, VOCABULARY, Space(-180, -90, 180, 90), KINDS), BOOLEAN, VOCABULARY
+    )
     for at in rng.integers(0, count + 1, 4).tolist():
         for backfill in (ALL_EARLIER, int(rng.integers(1, 40)), -int(rng.integers(1, 15)) * DAY_US):
             most = int(rng.integers(1, 30))
