@@ -8,12 +8,12 @@ import os
 import sys
 
 # Numba reads the variable when it is imported, and its own locators come after ours.
-_LOCATORS = (
+LOCATORS = (
     "compiling.kernel_cache.KernelLocator,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator,"
     "IPythonCacheLocator,ZipCacheLocator"
 )
 if "numba" in sys.modules:
-    sys.modules["numba"].config.CACHE_LOCATOR_CLASSES = _LOCATORS  # type: ignore[attr-defined]
+    sys.modules["numba"].config.CACHE_LOCATOR_CLASSES = LOCATORS  # type: ignore[attr-defined]
 else:
-    os.environ["NUMBA_CACHE_LOCATOR_CLASSES"] = _LOCATORS
+    os.environ["NUMBA_CACHE_LOCATOR_CLASSES"] = LOCATORS
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # one kernel is one core: parallelism is tasks, never prange

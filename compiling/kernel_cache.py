@@ -32,6 +32,8 @@ import numba
 from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 from numba.core.event import install_recorder
 
+from compiling import LOCATORS
+
 ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
 _FOLDER = "skyray-kernels-2"
@@ -60,8 +62,11 @@ def _load_usable_index(self: IndexDataCacheFile) -> dict[Any, str]:
 
 IndexDataCacheFile._load_index = _load_usable_index
 
-# Numba has read it by now; it is not for processes with other packages that this one may start.
+# Numba has read it by now; it is not for processes with other packages that this one may start. Numba would forget what
+# it has read when it next compiles and finds the environment changed, so it looks now.
 os.environ.pop("NUMBA_CACHE_LOCATOR_CLASSES", None)
+numba.config.reload_config()
+numba.config.CACHE_LOCATOR_CLASSES = LOCATORS  # type: ignore[attr-defined]
 
 
 class KernelLocator(_CacheLocator):

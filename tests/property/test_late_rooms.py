@@ -371,7 +371,7 @@ def test_rooms_of_objects_answered_late_tell_what_the_oracle_tells(kind, recipe,
 
 @pytest.mark.parametrize("recipe", RECIPES_OF_OBJECTS.values(), ids=RECIPES_OF_OBJECTS)
 def test_topk_rooms_of_objects_whose_router_keeps_messages_back_equal_oracle(recipe):
-    seen = check_all(OF_OBJECTS.named("topk"), recipe, range(4), routed=True, rule="sma")
+    seen = check_all(OF_OBJECTS.named("topk"), recipe, range(10), routed=True, rule="sma")
     assert seen.early > 0 or recipe.wordless, "no answer came before its time"
 
 

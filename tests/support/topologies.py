@@ -96,9 +96,9 @@ def told_on_ray(
     return differences(world, report.components["delivery"].tasks[0].figures), report
 
 
-def broken_runs(recipe: Recipe, router: str, **tasks) -> Iterator[str]:
-    """`differences` of eight runs, one after the other: what is broken is found in the first of them that shows it."""
-    for seed in range(8):
+def broken_runs(recipe: Recipe, router: str, runs: int = 8, **tasks) -> Iterator[str]:
+    """`differences` of so many runs, one after the other: what is broken is found in the first that shows it."""
+    for seed in range(runs):
         world = make_world(recipe, seed)
         plan = plan_of(world, router, seed, **tasks)
         yield differences(world, run_local(plan, seed=seed).components["delivery"].tasks[0].figures)

@@ -20,7 +20,7 @@ import numpy as np
 from compiling.njit import njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import filters_of, passes, words_of
-from matching.model import NO_KEYS, NO_ORDER, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
+from matching.model import NO_KEYS, Float64, Int32, Int64, MessageBatch, centres, take_ragged, widened
 from matching.reserved import is_reserved, without_reserved
 from matching.skyline.answers import sort_rows
 from matching.skyline.results import dominates
@@ -89,7 +89,8 @@ class GridWindow(SkylineWindow):
         super().__init__(space, kept_boundaries)
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         head, ends = np.zeros((0, 4), np.int64), np.zeros(1, np.int64)
-        self.ring = Ring(whole, head, real, real, NO_ORDER, NO_ORDER, NO_KEYS, ends, NO_ORDER)
+        none = np.zeros(0, np.int32)  # writable, as they are later: kernels are compiled for that
+        self.ring = Ring(whole, head, real, real, none, none, NO_KEYS, ends, none)
         self.postings, self.grid = new_postings(), grid_of(space)
         self.rows = 0
         self.checked = 0
@@ -238,9 +239,7 @@ class GridWindow(SkylineWindow):
     def _link(self, first: int, end: int) -> None:
         """Add rows `first` to `end` - 1 to the lists."""
         ring = self.ring
-        self.postings = linked(
-            self.postings, self.grid, ring.lon, ring.lat, ring.head[:, _FIRST:], ring.terms, first, end
-        )
+        self.postings = linked(self.postings, self.grid, ring.lon, ring.lat, ring.head, ring.terms, first, end)
 
 
 @njit_no_refcount

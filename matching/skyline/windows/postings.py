@@ -78,13 +78,14 @@ def sign_of(terms, first, last):
 
 
 def linked(
-    postings: CellPostings, grid, lon: Float64, lat: Float64, texts: Int64, terms: Int32, first: int, end: int
+    postings: CellPostings, grid, lon: Float64, lat: Float64, head: Int64, terms: Int32, first: int, end: int
 ) -> CellPostings:
-    """Append rows `first` to `end` - 1 to the lists of their cells; `texts` has where the terms of each begin and end.
+    """Append rows `first` to `end` - 1 to the lists of their cells; the last two columns of
+    `head` have where the terms of each begin and end.
 
     O(terms), amortised.
     """
-    while (first := _link(postings, grid, lon, lat, texts, terms, first, end)) < end:
+    while (first := _link(postings, grid, lon, lat, head, terms, first, end)) < end:
         needed = postings.row.shape[0] + LONGEST
         pool = {name: grown(getattr(postings, name), needed) for name in ("row", "lon", "lat", "sign", "other")}
         postings = postings._replace(**pool)
@@ -92,7 +93,7 @@ def linked(
 
 
 @njit_no_refcount
-def _link(p, grid, lon, lat, texts, terms, first, end):
+def _link(p, grid, lon, lat, head, terms, first, end):
     """Returns the row for which the pool was exhausted, with which to go on, or `end`."""
     west, south, columns, rows = grid
     for row in range(first, end):
@@ -107,6 +108,6 @@ def _link(p, grid, lon, lat, texts, terms, first, end):
             p.end[0] += size
         at = p.chunk[cell] + p.used[cell]
         p.row[at], p.lon[at], p.lat[at] = row, lon[row], lat[row]
-        p.sign[at], p.other[at] = sign_of(terms, texts[row, 0], texts[row, 1])
+        p.sign[at], p.other[at] = sign_of(terms, head[row, 2], head[row, 3])
         p.used[cell] += 1
     return end

@@ -255,3 +255,17 @@ def test_kernel_compiled_for_a_type_whose_module_has_moved_is_compiled_anew(tmp_
     assert len(list((tmp_path / "cache" / kernel_cache._FOLDER).glob("matching.pool-*"))) == 1, (
         "all found the same kernel"
     )
+
+
+def test_kernels_imported_after_others_were_compiled_are_in_the_same_place():
+    """Numba looks at the environment again when it compiles, where its locators are named no more."""
+    code = (
+        "import numpy as np\n"
+        "from matching.storage import slots, marks\n"
+        "from compiling.njit import njit\n"
+        "njit(lambda x: x + 1)(1)\n"
+        "from matching.topk.engines import skype_scan\n"
+        "print(type(skype_scan.scan._cache._impl.locator).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == ["KernelLocator"]

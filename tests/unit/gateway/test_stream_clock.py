@@ -239,7 +239,7 @@ def test_command_lets_what_has_expired_leave_while_nothing_comes(words, tmp_path
             command.await_(lambda most=2 * (number + 1): command.read()[0].count('"leave"') >= most)
         end.close()
         code, told, said = command.finish(60)
-    assert code == 0 and " 2 messages" in said, said
+    assert code == 0 and " messages=2 " in said, said
     rows = [json.loads(line) for line in told.splitlines()]
     changes = Counter((row["change"], row["subscription_id"], row["message_id"]) for row in rows if "change" in row)
     assert changes == Counter(

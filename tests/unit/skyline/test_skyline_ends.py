@@ -64,7 +64,7 @@ def execute(etl: Path, files: list[Path], out: Path, window="count:70", sink="pa
     alone = LocalEngine([KINDS.named("boolean"), KINDS.named("skyline")], space, span)
     tick = spout.next_batch(0, None)
     while tick is not None:
-        boundary, messages, names, ended, published_s, _ = emitted.emitted.pop()[1]
+        boundary, messages, names, ended, published_s, *_ = emitted.emitted.pop()[1]
         listed = changes.changes_through(boundary.last_seq, boundary.number)
         ended = ended.take(np.zeros(0, np.int64)) if boundary.number in forget else ended
         updates = alone.process(boundary, messages, listed.added, listed.removed, ended).updates

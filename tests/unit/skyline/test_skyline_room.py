@@ -143,8 +143,10 @@ def answers_of(restored_as: int | None, used_kinds=None) -> list:
         if turn.boundary.number == 9 and restored_as is not None:
             saved = through_frames(8, tuples=bolts)
             if restored_as == 5:  # as an earlier release saved it
-                for part in saved.parts["tuples"]:
-                    del part["previous_seq"]
+                parts = [
+                    {name: part[name] for name in part if name != "previous_seq"} for part in saved.parts["tuples"]
+                ]
+                saved = saved._replace(parts={"tuples": parts})
             contexts = [Recorder(task, restored_as) for task in range(restored_as)]
             bolts = [tuple_bolt(context, used_kinds) for context in contexts]
             for bolt in bolts:
