@@ -68,7 +68,7 @@ def execute(etl: Path, router: str, seed: int, folder: Path) -> tuple[dict, Veri
         messages=etl,
         subscriptions=(subscriptions(router, folder / "subscriptions.jsonl"),),
         out=folder / f"run-{seed}",
-        window="count:25",
+        window="count:20",
         threshold_rule="sma",  # runs short often
         batch=BATCH,
         executor="local",

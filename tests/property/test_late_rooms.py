@@ -109,10 +109,14 @@ class Router:
         for number in batch.removed.number.tolist():
             self.known.pop(number, None)
         rows: list[list[int]] = [[] for _ in range(self.tasks)]
-        for row, message in enumerate(messages_of(batch.messages)):
+        replaced = dict(zip(batch.ended.seq.tolist(), messages_of(batch.ended), strict=True))
+        previous = batch.messages.previous_seq.tolist() or [-1] * len(batch.messages)
+        for row, (message, before) in enumerate(zip(messages_of(batch.messages), previous, strict=True)):
+            pair = [message, replaced[before]] if before in replaced else [message]
             for task in range(self.tasks):
                 if any(
-                    number % self.tasks == task and self._wanted(*each, message) for number, each in self.known.items()
+                    number % self.tasks == task and any(self._wanted(*each, one) for one in pair)
+                    for number, each in self.known.items()
                 ):
                     rows[task].append(row)
         if len(batch.messages.previous_seq):  # all versions of an object go together

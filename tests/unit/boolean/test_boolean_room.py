@@ -155,7 +155,8 @@ def test_room_pairs_of_range_messages_are_told_by_their_owner(stream):
 
 def test_room_that_forgets_to_filter_changes_is_caught(monkeypatch):
     world = make_world(Recipe(kinds=(0,), subscriptions=150, terms=6, churn=0.9), 1)
-    monkeypatch.setattr("matching.boolean.operator._alive", lambda changed, since, until, number, seq: (number, seq))
+    everybody = lambda changed, since, until, number, seq: np.ones(number.shape[0], np.bool_)  # noqa: E731
+    monkeypatch.setattr("matching.boolean.operator._alive", everybody)
     expected, _ = world.expected()
     found = told_of(world, Tasks(KIND, SPACE, world.window))
     assert found != expected

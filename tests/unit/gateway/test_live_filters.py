@@ -146,7 +146,7 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
     ):
         code, told, said = command.finish(120)
     assert code == 0, said
-    assert "unknown_attribute" in said and "line 5 taken without price (list is no number" in said
+    assert "reason=unknown_attribute" in said and "event=taken_without line=5 warnings=" in said and "no number" in said
     assert '"misfits":{"price":1}' in said.replace(" ", "")
     updates = [row for row in map(json.loads, told.splitlines()) if "change" in row]
     assert [row["seq"] for row in updates] == [0]

@@ -181,7 +181,8 @@ def test_command_answers_each_line_while_the_pipe_stays_open(words, tmp_path):
     assert [(row["change"], row["message_id"], row["text"]) for row in told] == [
         ("match", f"m{n}", "w1") for n in range(3)
     ]
-    assert said.count("event=row_refused") == said.count("reason=not_json") == 3 and " line=2 " in said
+    assert said.count("reason=not_json") == 3 and said.count("event=row_refused") == 4 and " line=2 " in said
+    assert said.count("reason=missing_id") == 1, "the second row of the file"
     assert " messages=3 clock_marks=0 batches=3 " in said
 
 
