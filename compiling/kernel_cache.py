@@ -29,6 +29,7 @@ from typing import Any, Self
 
 import llvmlite.binding
 import numba
+from numba.core import config
 from numba.core.caching import Cache, IndexDataCacheFile, _CacheLocator
 from numba.core.event import install_recorder
 
@@ -65,8 +66,8 @@ IndexDataCacheFile._load_index = _load_usable_index
 # Numba has read it by now; it is not for processes with other packages that this one may start. Numba would forget what
 # it has read when it next compiles and finds the environment changed, so it looks now.
 os.environ.pop("NUMBA_CACHE_LOCATOR_CLASSES", None)
-numba.config.reload_config()
-numba.config.CACHE_LOCATOR_CLASSES = LOCATORS  # type: ignore[attr-defined]
+config.reload_config()
+config.CACHE_LOCATOR_CLASSES = LOCATORS  # type: ignore[attr-defined]
 
 
 class KernelLocator(_CacheLocator):

@@ -417,7 +417,7 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
                 "live after removing this folder of checkpoints, which matches its log anew"
             )
         body = document["checkpoint"]
-        if not is_read or document["checksum"] != _checksum(written, body):
+        if not isinstance(written, int) or not is_read or document["checksum"] != _checksum(written, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(
             SavedFile(**(file | {"pieces": tuple(SavedPiece(**piece) for piece in file["pieces"])}))
