@@ -49,6 +49,15 @@ def pieces_of(objects, aside, first, last):
     return Objects(objects.names[first:last], objects.deleted[first:last]), aside[first:last]
 
 
+def fed(living, messages, objects, aside, size):
+    """Boundary, messages and ended versions of each batch, by the table of living objects."""
+    for number, first in enumerate(range(0, len(messages), size)):
+        last = min(first + size, len(messages))
+        boundary = Boundary(number, first, last - 1, NO_FLOOR)
+        some = living.feed(cut_messages(messages, first, last), *pieces_of(objects, aside, first, last))
+        yield boundary, some, living.pop_ended(boundary)
+
+
 def plain_previous(rows):
     """What each row replaces or ends, by the rule alone."""
     living, previous = {}, []
@@ -123,12 +132,8 @@ def test_boolean_over_objects_tells_each_enter_and_leave(engine, rows, subscript
     order = sorted(range(len(subscriptions)), key=lambda one: starts[one])
     every = [table([subscriptions[one]], nth, starts[one]) for nth, one in enumerate(order)]
     gone = [(nth, ends[one]) for nth, one in enumerate(order) if ends[one] > starts[one]]
-    for number, first in enumerate(range(0, len(rows), size)):
-        last = min(first + size, len(rows))
-        boundary = Boundary(number, first, last - 1, NO_FLOOR)
-        own, out = pieces_of(objects, aside, first, last)
-        some = living.feed(cut_messages(messages, first, last), own, out)
-        ended = living.pop_ended(boundary)
+    for boundary, some, ended in fed(living, messages, objects, aside, size):
+        first, last = boundary.first_seq, boundary.last_seq + 1
         low = first if first else -1
         added = concatenate([empty(SubscriptionTable)] + [one for one in every if low <= one.at[0] < last])
         leaving = sorted(((at, one) for one, at in gone if low <= at < last))
@@ -216,12 +221,8 @@ def test_boolean_over_objects_routed_by_place_tells_each_update_at_one_task(rows
     living, oracle = LivingObjects(), Oracle(None, WORLD.max_distance, objects=True)
     added = [table([one], nth, 0 if nth % 2 else late) for nth, one in enumerate(subscriptions) if one[0][0] < 100.0]
     added.sort(key=lambda one: int(one.at[0]))
-    for number, first in enumerate(range(0, len(rows), size)):
-        last = min(first + size, len(rows))
-        boundary = Boundary(number, first, last - 1, NO_FLOOR)
-        own, out = pieces_of(objects, aside, first, last)
-        some = living.feed(cut_messages(messages, first, last), own, out)
-        ended = living.pop_ended(boundary)
+    for boundary, some, ended in fed(living, messages, objects, aside, size):
+        first, last = boundary.first_seq, boundary.last_seq + 1
         low = first if first else -1
         begun = concatenate([empty(SubscriptionTable)] + [one for one in added if low <= one.at[0] < last])
         more = Extras(object_id=extras.object_id[first:last], op=extras.op[first:last])
