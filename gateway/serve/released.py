@@ -17,7 +17,7 @@ from gateway.live.update_listener import MessageText
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 #: Place of each change among those of a subscription id at a boundary.
-RANKS = {"leave": 0, "match": 1, "enter": 2}
+RANKS = {"leave": 0, "match": 1, "enter": 2, "change": 3}
 #: Bytes after which a piece of updates ends, whatever their number.
 PIECE_BYTES = 4 * 2**20
 #: Bytes that `LineWriter` writes at a time, about.
