@@ -23,6 +23,7 @@ import pyarrow.compute
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
 from gateway.live.checkpointed import copy_checkpointed, has_not_ended
 from gateway.live.recording import paths_of
+from gateway.live.update_listener import MessageText
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
@@ -393,6 +394,11 @@ class RunReader:
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
         """These messages, by seq. Reads the row groups in which any of them lies, unless they are cached."""
         return self._message_rows.read(seqs)
+
+    def texts(self, seqs: Iterable[int]) -> dict[int, MessageText]:
+        """These messages as updates have them, by seq."""
+        rows = self.messages(seqs)
+        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
 
     def join(
         self, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
