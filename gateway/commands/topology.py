@@ -1,8 +1,4 @@
-"""`skyray topology show`: what a run would consist of, with the options of the run.
-
-`gateway/commands/topology.py` -> `topology/wiring.py` (components and streams) -> `topology/core/api/plan.py` (how they
-are shown).
-"""
+"""`skyray topology show`: what a run would consist of, with the options of the run."""
 
 from pathlib import Path
 from typing import Any
