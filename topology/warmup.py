@@ -36,7 +36,7 @@ from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.sample_rows import sample_messages, subscriptions
 from matching.space import EARTH, Space
 from matching.storage.marks import Marker
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.window import Boundary, Window
 from matching.words.message_words import MessageWords, weigh
 

@@ -42,8 +42,8 @@ from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions

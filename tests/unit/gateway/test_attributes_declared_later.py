@@ -13,9 +13,9 @@ from gateway.runs.verify import verify_run
 from gateway.serve.writer import Declare, PublishedRow, Subscribe
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, DeclaredAttribute, read_attributes
 from matching.errors import InputError
-from matching.naive_conditions import values_as_of, where_holds
 from matching.validate import MESSAGE_ROLES
 from tests.support.live_streams import Stream, digest_of_run
+from tests.support.naive_conditions import values_as_of, where_holds
 from tests.support.writing import WriterStream
 
 SCHEMA = AttributeSchema.parse(["price:number", "house.type:category", "listed:time"])
