@@ -11,16 +11,16 @@ from matching.fields import Refusal
 from matching.filter_programs import program_of
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import query_holds
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.query import Node, parse_query
 from matching.query_programs import Query, instructions_of_query, query_of
 from matching.space import Space
 from matching.subscription_words import texts_found_by
-from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from tests.support.conditions import batch_of, passing, passing_plain
+from tests.support.naive_conditions import query_holds
 
 SCHEMA = AttributeSchema.parse(["price:number"])
 TYPES = {"price": "number"}
