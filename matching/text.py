@@ -12,7 +12,8 @@ other runs of letters, marks and digits are one term; so are some names with sig
 
 What people write between two spaces is a word, however many terms it gives: its pieces. They are in a text if they
 stand in a row there, without a space. For that a text has its terms in order of appearance, with `JOINED` between two
-that no space separates; where characters and their pairs alternate, a pair says so itself.
+that no space separates; where characters and their pairs alternate, a pair says so itself. Between the columns of a
+text `JOINED` stands twice (`matching.pieces.BETWEEN_COLUMNS`).
 """
 
 import html
@@ -28,7 +29,7 @@ import regex
 import Stemmer
 
 from matching.errors import ConfigError
-from matching.pieces import JOINED
+from matching.pieces import BETWEEN_COLUMNS, JOINED
 
 #: Longest text that is let in (`matching.validate`), in characters: 200 times a long tweet, yet a batch of such texts
 #: still fits in memory.
@@ -101,7 +102,10 @@ def tokenise(text: str) -> list[str]:
 
 
 def cut_words(text: str) -> list[list[str]]:
-    """The words of a text as people write them, each as its pieces, with `JOINED` between them; as of `tokenise`."""
+    """The words of a text as people write them, each as its pieces, with `JOINED` between them; as of `tokenise`.
+
+    Where words of two columns meet, two `JOINED` stand between like a word of their own.
+    """
     if "&" in text:
         text = _ENTITY.sub(_character_of, text)
     if not text.isascii():
@@ -134,10 +138,11 @@ def _character_of(entity: re.Match[str]) -> str:
 def _cut_unicode(text: str) -> list[list[str]]:
     """`cut_words` for any script, after entities are undone."""
     words: list[list[str]] = []
-    goes_on, end, text = False, 0, normalise(text)
+    goes_on, column_ends, end, text = False, False, 0, normalise(text)
     for match in _TOKEN.finditer(text):
         kind, token, between = match.lastgroup, match.group(), text[end : match.start()]
         goes_on = goes_on and not (" " in between or (between and _SPACE.search(between)))
+        column_ends = column_ends or BETWEEN_COLUMNS in between
         end = match.end()
         if kind is None:  # a link
             goes_on = False
@@ -149,11 +154,13 @@ def _cut_unicode(text: str) -> list[list[str]]:
             characters = [piece[:MAX_TERM_CHARACTERS] for piece in _CHARACTER.findall(token)]
             pairs = [(a + b)[:MAX_TERM_CHARACTERS] for a, b in zip(characters, characters[1:], strict=False)]
             pieces = [piece for two in zip_longest(characters, pairs) for piece in two if piece]
+        if column_ends and words:
+            words.append([JOINED, JOINED])
         if goes_on:
             words[-1] += (JOINED, *pieces)
         else:
             words.append(pieces)
-        goes_on = True
+        goes_on, column_ends = True, False
     return words
 
 

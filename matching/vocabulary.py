@@ -211,7 +211,7 @@ class Vocabulary:
 
     def words_of(self, text: str) -> list[Word]:
         """Words of a text as people write them, their pieces folded and stemmed the way this vocabulary was."""
-        return list(map(Word, words_of(text, self.form)))
+        return [Word(pieces) for pieces in words_of(text, self.form) if any(pieces)]
 
     def order_of(self, text: str) -> list[int]:
         """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none."""

@@ -24,6 +24,8 @@ from tests.support.examples import examples
 from tests.support.naive_conditions import _units, stands_in, words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+#: Between the words of two columns.
+END = [JOINED, JOINED]
 LETTERS = "東京都機ー한국ไทยabC1"
 texts = st.text(st.sampled_from(LETTERS + " &-・、"), max_size=14)
 written = st.text(st.sampled_from(LETTERS + "&-・"), min_size=1, max_size=5).filter(lambda word: bool(_units(word)))
@@ -42,6 +44,8 @@ PLACES = {
         ("iPhone15ケース、机", [["iphone15", JOINED, "ケ", "ケー", "ー", "ース", "ス", JOINED, "机"]]),
         ("rote Fahrrad-Tasche!", [["rote"], ["fahrrad", JOINED, "tasche"]]),
         ("a\u3000b\u200bc\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("\u2029a-b \u2029 \u2029#_ 东\u2029c\u2029", [["a", JOINED, "b"], END, ["东"], END, ["c"]]),
+        ("A &amp; b\u2029http://x.y\u2029c", [["a"], ["b"], END, ["c"]]),
         ("前http://x.y/z後", [["前"], ["後"]]),
         ("🍜🍜#ramen#udon ___ #_-x", [["🍜", JOINED, "🍜", JOINED, "#ramen", JOINED, "udon"], ["x"]]),
         ("C++/c# F#, .NET g++11", [["c++", JOINED, "c#"], ["f#"], [".net"], ["g++", JOINED, "11"]]),
