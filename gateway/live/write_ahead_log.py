@@ -254,7 +254,10 @@ class WriteAheadLog:
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store lines, and return when they are durable; one write to disk. Raises DeliveryError.
+
+        With a message among them they are a batch; changes alone belong to the next batch.
+        """
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
         record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
@@ -272,26 +275,26 @@ class WriteAheadLog:
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if a disk fails."""
+        """Stream time in us of the clock mark that is due at this `time.monotonic`, or None. Raises DeliveryError."""
         if self._mark is not None and self._mark.waits(now_s):
             with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store a clock mark of this stream time as a durable batch of its own. Raises DeliveryError."""
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
-        """See `gateway.live.batching.Keeper`."""
+        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
         partitions = self._reached.setdefault(origin.source, {})
         partitions[origin.partition] = origin.offset, origin.token
 
     def keep_positions(self) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written."""
+        """Store the positions of the sources, unless the last stored batch has them. Raises DeliveryError."""
         if self._reached:
             self._append(Record(-1, self.line))
 

@@ -23,6 +23,7 @@ import pyarrow.compute
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
 from gateway.live.checkpointed import copy_checkpointed, has_not_ended
 from gateway.live.recording import paths_of
+from gateway.live.update_listener import MessageText
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
@@ -31,8 +32,8 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, LEAVE, MATCH
 from matching.naive_rows import DecayModel
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest, world_of
@@ -394,6 +395,11 @@ class RunReader:
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
         """These messages, by seq. Reads the row groups in which any of them lies, unless they are cached."""
         return self._message_rows.read(seqs)
+
+    def texts(self, seqs: Iterable[int]) -> dict[int, MessageText]:
+        """These messages as updates have them, by seq."""
+        rows = self.messages(seqs)
+        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
 
     def join(
         self, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]

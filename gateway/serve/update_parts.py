@@ -393,7 +393,7 @@ START = Place(BEGINNING, 0)
 
 
 class TakenUpdates(NamedTuple):
-    """Result of `Supply.take` from a place `at`.
+    """Result of `UpdateLog.take` from a place `at`.
 
     updates : list of ReleasedUpdate
     behind : Place

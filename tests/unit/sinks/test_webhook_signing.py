@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gateway.serve.update_parts import BEGINNING
-from gateway.sinks.contract import AttemptVerdict, Batch
+from gateway.sinks.webhooks.model import AttemptVerdict, Batch
 from gateway.sinks.webhooks.dispatch import cut
 from gateway.sinks.webhooks.model import Webhook
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
