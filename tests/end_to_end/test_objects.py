@@ -23,13 +23,20 @@ BY_WORDS = ("keyword", "prefix")
 
 
 PRICE = ["price:number"]
+STAYS = ("lon", "lat", "west", "south", "east", "north", "terms", "counts", "weights", "text")
 
 
 def versions(count: int, seed: int, objects: int = 15) -> list[dict]:
-    """Versions of a few objects that move about, change their words and prices and are deleted, several in a batch."""
-    rng, rows = np.random.default_rng(seed), random_rows(count, seed=seed)
+    """Versions of a few objects that move about, change their words and prices and are deleted, several in a batch.
+
+    A third stay where they were, with the same words.
+    """
+    rng, rows, latest = np.random.default_rng(seed), random_rows(count, seed=seed), {}
     for row in rows:
-        row["object_id"] = f"thing {rng.integers(objects)}"
+        row["object_id"] = name = f"thing {rng.integers(objects)}"
+        if rng.random() < 0.35 and name in latest:
+            row |= {column: latest[name][column] for column in STAYS}
+        latest[name] = dict(row)
         row["attribute_price"] = None if rng.random() < 0.1 else float(rng.integers(-2, 8))
         if rng.random() < 0.15:
             row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
@@ -234,6 +241,13 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
                 read = [next(updates) for _ in expected]
             endpoint.await_(lambda book: any(one["message_id"] == "v3" and one["change"] == "leave"
                                              for came in book for one in came.updates))  # fmt: skip
+            why = served.call("GET", "/v1/explain?subscription=s&message=v3").json
+            assert why["versions"][0] == "changed with version v3: price 890 -> 880"
+            assert why["versions"][1].startswith("left with the deletion ")
+            assert (
+                "matched with version v2: price 950 -> 890"
+                in (served.call("GET", "/v1/explain?subscription=drops&message=v2").json["why"])
+            )
             served.end()
     assert told(row for _, row in follower.book) == expected
     assert [(one.change, one.attributes or None, one.previous or None) for one in read] == [
