@@ -10,7 +10,7 @@ from matching.fields import Refusal, whole_number
 from matching.filter_programs import Instruction, compile_filter
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 #: The region of one that asks for everything, and names none.
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)

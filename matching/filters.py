@@ -422,7 +422,7 @@ def _shared(words, begin, after, terms, first, last, most):
 def _in_a_row(words, begin, after, most_between, order, first, last):
     """Whether order[first:last] has words[begin:after] in this order, with at most so many others between.
 
-    `JOINED_ID` counts only where the words have it.
+    `JOINED_ID` counts only where the words have it; two of them end a column, behind which nothing follows.
     """
     length = after - begin
     for start in range(first, last - length + 1):
@@ -431,6 +431,8 @@ def _in_a_row(words, begin, after, most_between, order, first, last):
         # of all ways to go on from here, the nearest place of each word ends first
         at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
         while at < after and place < end:
+            if order[place] == JOINED_ID == order[place - 1]:
+                break
             if order[place] == words[at]:
                 at += 1
             elif order[place] == JOINED_ID:

@@ -37,8 +37,8 @@ from matching.model import (
     UInt8,
     empty,
 )
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from matching.words.message_words import MessageTerms
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
-#: Among the words of a message and of a phrase: no space is between the two beside it.
+#: Among the words of a message and of a phrase: no space is between the two beside it. Two of them stand between the
+#: columns of a message.
 _JOINED = -3
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
 _NAMES += ("either", "neither", "phrase")
@@ -67,7 +68,8 @@ def holds(
         held = sum(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches_of(one))
         return held >= max(1, argument) if name == "either" else not held
     if name == "phrase":
-        return any(_others(order[start:], words) <= argument for start in range(len(order)))
+        columns = _columns(order)
+        return any(_others(one[start:], words) <= argument for one in columns for start in range(len(one)))
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
         return common >= argument if name == "at least" else common == 0
@@ -94,6 +96,18 @@ def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
         end = at + 1 + group.words[at]
         found.append(list(_cut(group.words[at + 1 : end])))
         at = end
+    return found
+
+
+def _columns(order: Sequence[int]) -> list[list[int]]:
+    """The words of each column of a message."""
+    found: list[list[int]] = [[]]
+    for word in order:
+        if word == _JOINED and found[-1][-1:] == [_JOINED]:
+            found[-1].pop()
+            found.append([])
+        else:
+            found[-1].append(word)
     return found
 
 

@@ -21,7 +21,8 @@ from matching.query_programs import (
 )
 from matching.reasons import MAX_BEGUN, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.text import MAX_TEXT_CHARACTERS
+from matching.vocabulary import Vocabulary
 from matching.words.beginnings import MARK
 
 #: What means something in `query` alone, and would be passed over among keywords.

@@ -66,7 +66,8 @@ from matching.reserved import RESERVED_IDF
 from matching.space import Space
 from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_of
 from matching.telling import telling_of
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
+from matching.text import MAX_TEXT_CHARACTERS
+from matching.vocabulary import Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",

@@ -12,8 +12,8 @@ from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
 from matching.reserved import with_reserved
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows

@@ -26,8 +26,8 @@ from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_words import refused_when_new, words_of_row
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from spouts.changes import NEVER, SubscriptionChanges, facts_of
 from spouts.history import History, history_of
 from spouts.lines import read_rows

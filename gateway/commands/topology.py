@@ -68,7 +68,7 @@ def legend(plan: Any) -> str:
 def _plan_without_data(config: RunConfig) -> Any:
     """The components and edges of a run whose data is not there yet; nothing is read."""
     from bolts.delivery import DeliveryBolt
-    from matching.text import Vocabulary
+    from matching.vocabulary import Vocabulary
     from spouts.cuts import Cuts
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout

@@ -24,8 +24,8 @@ from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
 from matching.subscription_words import refused_when_new
 from matching.synonyms import Synonyms
-from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from spouts.log import Record
 from spouts.parsed import parse_message

@@ -30,7 +30,7 @@ from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions
 from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query_programs import Query, clauses_of, query_of
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window, stream_time
 from spouts.cutting import Rows
 from spouts.manifest import is_live

@@ -32,8 +32,8 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import CHANGES, ENTER, MATCH
 from matching.naive_rows import DecayModel
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest, world_of

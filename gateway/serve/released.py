@@ -208,7 +208,7 @@ class UpdateRows:
     -----
     All names, numbers and messages become JSON in one call. One `take` of Arrow puts the pieces of each row beside each
     other. Ten updates a message take 0.8 us each, and a message each 1.7, where a struct for each update, encoded by
-    msgspec, takes 1.5 and 1.5 (`benchmarks.events`, on a busy machine).
+    msgspec, takes 1.5 and 1.5.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.message_files import list_message_files
 from spouts.parquet import read_columns
 from spouts.subscriptions import load_vocabulary

@@ -63,6 +63,7 @@ def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("ray_session")
 @pytest.mark.timeout(180)
 def test_run_of_objects_on_ray_is_exact(tmp_path):
     write_etl(tmp_path / "etl", versions(120, 3))
