@@ -43,6 +43,7 @@ from bolts.sinks import (
 from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
+    CHANGE,
     CHANGES,
     MATCH,
     Backfill,
@@ -285,7 +286,11 @@ class DeliveryBolt(Bolt):
         """
         return {
             "digest": self.digest.hex(),
-            "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
+            "updates": {
+                name: count
+                for name, count in zip(CHANGES, self.counts.tolist(), strict=True)
+                if self.of_objects or name != CHANGES[CHANGE]
+            },
             "held_back": self.replacements.held_back,
             "complete_through": self.watermark,
             "batches": self.processed + 1,
@@ -353,7 +358,7 @@ class DeliveryBolt(Bolt):
         self.closed = [saved.number] * self.query_tasks
         if self.context.task == 0:  # totals of all tasks
             self.digest.lanes = state["digest"].tolist()
-            self.counts = state["updates"].copy()
+            self.counts[: state["updates"].shape[0]] = state["updates"]  # earlier releases had no `change`
             self.replacements.held_back = int(state["held_back"])
         # all its updates are out: only its floor is still needed
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())

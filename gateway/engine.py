@@ -207,7 +207,7 @@ class Engine:
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading,
             objects=objects,
         )  # fmt: skip
-        filters = filter_refusal(kinds, window_indexes, most_terms)
+        filters = filter_refusal(kinds, window_indexes, most_terms, objects)
         unserved = kinds_without_objects(kinds, engines, window_indexes, self.window) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from matching.attributes import AttributeSchema
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import Refusal, encodes, identifier, whole_number
+from matching.filter_programs import USUAL, asked_in
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
@@ -361,6 +362,8 @@ class _Loader:
                 self.rejects.add(path, line, "kind_without_engine", row)
             elif parsed.backfill is not None and not logged:
                 self.rejects.add(path, line, "backfill_needs_log", row)
+            elif self.kinds.plain is self.kinds and not logged and asked_in(parsed.filter) != USUAL:
+                self.rejects.add(path, line, "needs_objects", row)
             else:
                 self._add_subscription(parsed)
 

@@ -331,7 +331,7 @@ def subscription_refusal(
     ConfigError
         For an unknown window index.
     """
-    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
+    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms, config.objects)
     without_objects = objects_refused(config, kinds) if config.objects else {}
     misplaced = {
         (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)

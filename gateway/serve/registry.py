@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from gateway.live.logged_changes import Accepted
+from gateway.serve.included import Inclusion
 from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -90,6 +91,8 @@ class Registry:
         Column `tell` of the active subscriptions that have one, by id.
     tells_changed : deque of str
         Ids whose place in `tells` has changed; taken by whoever tells.
+    includes : dict of str to Inclusion
+        What updates of subscriptions with `include` carry, by id; of those that have ended too, whose updates remain.
     """
 
     def __init__(self, kinds: Kinds = KINDS) -> None:
@@ -99,6 +102,7 @@ class Registry:
         self.next_number = 0
         self.tells: dict[str, Any] = {}
         self.tells_changed: deque[str] = deque()
+        self.includes: dict[str, Inclusion] = {}
         self._active: dict[int, Registered] = {}  # by ascending number
         self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
@@ -118,6 +122,10 @@ class Registry:
             self.owned[owner] += 1
         if one.broad:
             self._broad.add(number)
+        self.includes.pop(name, None)
+        if one.include is True or isinstance(one.include, list):
+            names = None if one.include is True else tuple(one.include)
+            self.includes[name] = Inclusion(names, self._kinds[one.kind].standing)
         if one.tell is not None:
             self.tells[name] = one.tell
             self.tells_changed.append(name)

@@ -218,7 +218,7 @@ class UpdateLog:
         found = []
         for piece in pieces:
             first, last = piece.rows_through(*position), len(piece.boundary)
-            rows, end, whole = read_rows(piece, first, last, only, most, most_bytes, self.parts.look_up, tag_of)
+            rows, end, whole = read_rows(piece, first, last, only, most, most_bytes, self.parts, tag_of)
             found.append(rows)
             most, most_bytes = most - len(rows), most_bytes - rows.size_bytes
             if not whole or (piece is not pieces[-1] and (most <= 0 or most_bytes <= 0)):
