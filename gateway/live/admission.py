@@ -239,7 +239,7 @@ class Admission:
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
         box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
         free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell"), row.get("include")
-        self._put(Accepted(name, kind.code, line, box, *free))
+        self._put([Accepted(name, kind.code, line, box, *free)], [self.next_seq])
         return parsed
 
     def _with_declared(self, row: Mapping[str, Any]) -> Checked:
@@ -342,17 +342,20 @@ class Admission:
         process take the kind is no property of the line.
         """
         self.vocabulary.admit((), 0, record.admitted.attributes)
-        changes = record.changes_from(first_seq)
-        for (seq, line), one in zip(changes, plain_changes(record.lines, self.kinds), strict=True):
-            self.next_seq = seq
+        found, seqs = plain_changes(record.lines, self.kinds), [seq for seq, _ in record.changes_from(first_seq)]
+        plain: list[Accepted] = []
+        for place, one in enumerate(found):
             if isinstance(one, Accepted) and one.kind in self._met:
-                self._put(one)
-            else:
-                self._replays = True
-                refused = self.row(decode_object(line), line=line)
-                self._replays = False
-                if isinstance(refused, RefusedLine):
-                    return refused
+                plain.append(one)
+                continue
+            self._put(plain, seqs[place - len(plain) : place])
+            self.next_seq, line, plain, self._replays = seqs[place], record.lines[place], [], True
+            refused = self.row(decode_object(line), line=line)
+            self._replays = False
+            if isinstance(refused, RefusedLine):
+                return refused
+        self._put(plain, seqs[len(seqs) - len(plain) :])
+        self.next_seq = seqs[-1] if seqs else self.next_seq
         self.new_terms.resume(record)
         return None
 
@@ -371,19 +374,20 @@ class Admission:
             found[place] = one
         return found
 
-    def _put(self, one: Accepted) -> None:
-        self._ended(self.active.put(one, self.next_seq))
-        self._fading += self.kinds[one.kind].fades
-        self._met.add(one.kind)
+    def _put(self, ones: Sequence[Accepted], seqs: Sequence[int]) -> None:
+        for kind in self.active.put(ones, seqs):
+            self._ended(kind)
+        for code, count in Counter([one.kind for one in ones]).items():
+            self._fading += count * self.kinds[code].fades
+            self._met.add(code)
 
     @property
     def kinds_met(self) -> list[Kind]:
         """Kinds that have had a subscription."""
         return [self.kinds[code] for code in sorted(self._met)]
 
-    def _ended(self, kind: int | None) -> None:
-        if kind is not None:
-            self._fading -= self.kinds[kind].fades
+    def _ended(self, kind: int) -> None:
+        self._fading -= self.kinds[kind].fades
 
     def _needs_times(self) -> bool:
         return self.window.kind == "time" or self._fading > 0

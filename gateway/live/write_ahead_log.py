@@ -47,8 +47,8 @@ from spouts.messages import MessageBlock
 from spouts.parsed import rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
-from topology.folder import KEYS, RunFolder, checksum
-from topology.settings import LiveConfig
+from topology.folder import RunFolder, checksum
+from topology.settings import KEYS, LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
@@ -171,8 +171,10 @@ class WriteAheadLog:
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
         return report
 
-    def recover(self, admission: Admission) -> None:
+    def recover(self, admission: Admission, on_read: Callable[[float], None] = lambda share: None) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes).
+
+        `on_read` as of `replay`.
 
         Raises
         ------
@@ -183,7 +185,7 @@ class WriteAheadLog:
         """
         if self._hands_over:
             self._handover = open_handover(self.log)
-        newest_us, time_us, changes_wait = self.replay(admission)
+        newest_us, time_us, changes_wait = self.replay(admission, on_read)
         self._declared = len(admission.vocabulary.attributes)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
@@ -204,8 +206,16 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission) -> tuple[int, int, bool]:
+    def replay(
+        self, admission: Admission, on_read: Callable[[float], None] = lambda share: None
+    ) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
+
+        Parameters
+        ----------
+        admission : Admission
+        on_read : callable
+            Called with each record: how much of the log is read, 0 to 1.
 
         Returns
         -------
@@ -221,7 +231,8 @@ class WriteAheadLog:
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
         waiting: list[tuple[int, Record]] = []  # behind the last batch: the next one admits their words
-        for record, offset, end in read_records(self.log) if self.log.exists() else ():
+        size_bytes = self.log.stat().st_size if self.log.exists() else 0
+        for record, offset, end in read_records(self.log) if size_bytes else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
@@ -238,6 +249,7 @@ class WriteAheadLog:
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
+            on_read(end / size_bytes)
             if record.messages or record.changes:
                 changes_wait = record.changes[-1:] == (record.messages,)
             if record.time_us is not None:

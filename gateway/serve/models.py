@@ -358,18 +358,21 @@ class Problem(BaseModel):
 
 
 class Health(BaseModel):
-    """Figures of the stream."""
+    """What the process does, and figures of the stream: none before its log is read."""
 
-    status: Literal["ok"]
+    status: Literal["starting", "ok"]
+    doing: str | None = Field(default=None, description="what is done until messages are matched; null once they are")
+    done: float | None = Field(default=None, description="how much of that is done, 0 to 1, where that is known")
     release: str
-    messages: int
-    next_seq: int
-    complete_through: int
-    subscriptions: int
+    preparing: list[str] = Field(default=[], description="kinds whose kernels are compiled now")
+    messages: int | None = None
+    next_seq: int | None = None
+    complete_through: int | None = None
+    subscriptions: int | None = None
     broad: int | None = Field(default=None, description="of these, how many require nothing; None of a replay")
-    refused: int
-    duplicates: int
-    clients: int
-    waiting: int
+    refused: int | None = None
+    duplicates: int | None = None
+    clients: int | None = None
+    waiting: int | None = None
     source: Source | None = None
     sinks: list[Sink] = []
