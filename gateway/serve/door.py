@@ -8,6 +8,7 @@ from typing import Any
 from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
+from gateway.serve.disk_use import DiskUse
 from gateway.serve.hub import Hub
 from gateway.serve.problems import ApiError, later, overloaded
 from gateway.serve.questions import Questions
@@ -46,6 +47,8 @@ class Door:
         From a row's arrival to the release of its updates.
     more_figures : list of callable
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
+    disk : DiskUse
+        Of the folder.
     feed : Feed or None
         What reads a source.
     sinks : callable
@@ -76,6 +79,7 @@ class Door:
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
+        self.disk = DiskUse(wal.folder)
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
