@@ -1,7 +1,6 @@
 """State that the routes share: the stream, its writer and its hub."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -94,16 +93,14 @@ class Door:
             If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
         self.refuse_if_closing()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Outcome]] = loop.create_future()
+        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 
         def settle(outcomes: list[Outcome]) -> None:
             if not future.done():
                 future.set_result(outcomes)
 
         def report(outcomes: list[Outcome]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and its client with it
-                loop.call_soon_threadsafe(settle, outcomes)
+            self.hub.calls.call(settle, outcomes)
 
         if not self.writer.submit(rows, size_bytes, report, caller.name):
             if self.writer.failure is not None:
