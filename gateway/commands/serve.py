@@ -1,9 +1,4 @@
-"""`skyray serve`: messages and subscriptions by HTTP, updates by Server-Sent Events.
-
-`gateway/commands/serve.py` -> `gateway/serve/app.py` (the API) -> `gateway/serve/writer.py` (batches) ->
-`gateway/live/write_ahead_log.py` (the log) -> `topology/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
-`gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients). While it runs: `gateway/commands/serving.py`.
-"""
+"""`skyray serve`: messages and subscriptions by HTTP, updates by Server-Sent Events."""
 
 from contextlib import ExitStack
 from typing import Annotated

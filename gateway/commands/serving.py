@@ -23,6 +23,7 @@ from gateway.serve.demo import RATE_PER_S, Announcer, DemoTraffic
 from gateway.serve.door import Door
 from gateway.serve.garbage import Garbage
 from gateway.serve.hub import Hub
+from gateway.serve.included import IncludedValues
 from gateway.serve.limits import Limits
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
@@ -218,7 +219,9 @@ def serve_stream(
         config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        parts = Parts(out / "updates", wal.ends, wal.look_up)
+        vocabulary = admission.vocabulary
+        included = IncludedValues(registry.includes, wal.values, lambda: vocabulary.attributes, wal.ends)
+        parts = Parts(out / "updates", wal.ends, wal.look_up, included)
         hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
         in_process = executor == "local"
         releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver, in_process)

@@ -24,7 +24,7 @@ class Accepted(NamedTuple):
     line : bytes             as it is logged; empty where nothing is
     box : tuple of float     around its shape: west, south, east, north in degrees; east may be above 180
     owner, expires_at        free columns as they were given; None where there is none
-    tell                     the column, as it was given
+    tell, include            the columns, as they were given
     broad : bool             whether it requires nothing (`matching.validate.ParsedSubscription`)
     """
 
@@ -36,6 +36,7 @@ class Accepted(NamedTuple):
     expires_at: Any = None
     broad: bool = False
     tell: Any = None
+    include: Any = None
 
 
 class Active(Protocol):
@@ -85,8 +86,10 @@ class _Columns(msgspec.Struct, gc=False):
     owner: Any = None
     expires_at: Any = None
     tell: Any = None
+    include: Any = None
     # with one of these a line is not plain
     where: None = None
+    on: None = None
     circle: None = None
     polygon: None = None
     radius_m: None = None
@@ -134,7 +137,7 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str |
             box = (lon, lat, lon, lat)
         elif not has_region or lon is not None or lat is not None:
             box = None
-        free = columns.owner, columns.expires_at, False, columns.tell
+        free = columns.owner, columns.expires_at, False, columns.tell, columns.include
         changes.append(None if box is None else Accepted(name, code, line, box, *free))
     return changes
 

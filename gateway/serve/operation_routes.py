@@ -18,7 +18,7 @@ from matching.decoding import decode_object
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 _ATTRIBUTE_BODY = {
     "requestBody": {

@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from gateway.live.logged_changes import Accepted
+from gateway.serve.included import Inclusion
 from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -90,6 +91,8 @@ class Registry:
         Column `tell` of the active subscriptions that have one, by id.
     tells_changed : deque of str
         Ids whose place in `tells` has changed; taken by whoever tells.
+    includes : dict of str to Inclusion
+        What updates of subscriptions with `include` carry, by id; of those that have ended too, whose updates remain.
     """
 
     def __init__(self, kinds: Kinds = KINDS) -> None:
@@ -100,6 +103,7 @@ class Registry:
         self.next_number = 0
         self.tells: dict[str, Any] = {}
         self.tells_changed: deque[str] = deque()
+        self.includes: dict[str, Inclusion] = {}
         self._active: dict[int, Registered] = {}  # by ascending number
         self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
@@ -108,12 +112,13 @@ class Registry:
         """See `gateway.live.logged_changes.Active`: the new ones go last, and an id keeps its owner. 1 us each."""
         last, active, names, replaced = self.last, self._active, self._names, []
         for number, (one, at) in enumerate(zip(ones, ats, strict=True), self.next_number):
-            name, kind, line, box, given, expires_at, broad, tell = one
+            name, kind, line, box, given, expires_at, broad, tell, include = one
             owner, expires_us, earlier_at = given if isinstance(given, str) else "", None, at
             if (before := last.get(name)) is not None:
                 owner, earlier_at = owner or before.owner, before.at
                 if (gone := self._without(before)) is not None:
                     replaced.append(gone)
+                self.includes.pop(name, None)
             if owner:
                 self.owned[owner] += 1
             if expires_at is not None and (expires_us := expiry_us(expires_at)) is not None:
@@ -123,6 +128,9 @@ class Registry:
             if tell is not None:
                 self.tells[name] = tell
                 self.tells_changed.append(name)
+            if include is True or isinstance(include, list):
+                included = None if include is True else tuple(include)
+                self.includes[name] = Inclusion(included, self._kinds[kind].standing)
             made = Registered(number, name, names[kind], line, at, expires_us, owner, box, earlier_at)
             last[name] = active[number] = made
         self.next_number += len(ones)

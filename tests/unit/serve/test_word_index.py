@@ -8,7 +8,7 @@ from gateway.live.logged_changes import Accepted
 from gateway.serve import word_index
 from gateway.serve.registry import Registry
 from gateway.serve.word_index import WordIndex
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 WORDS = ["ramen", "Ramen!", "soup bar", "tea", "東京", "naïve", "teas", "a b c d"]
 
