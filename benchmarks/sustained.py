@@ -276,7 +276,7 @@ def bench(
     rate: Annotated[float, "messages a second; 0: as fast as they are taken"] = 40_000.0,
     seconds: Annotated[float, "of sending"] = 300.0,
     kills: Annotated[int, "of the server, evenly over them"] = 2,
-    ahead: Annotated[int, "groups sent before their outcomes come; 0: as many as the sockets keep, some 30,000 lines"] = 0,
+    ahead: Annotated[int, "groups sent before their outcomes come; 0: as the sockets keep, some 30,000 lines"] = 0,
     limit: Annotated[int, "different messages at most"] = 40_000,
     options: Annotated[str, "further options of `skyray serve`, separated by blanks"] = "",
     seed: Annotated[int, "of the searches"] = 0,
