@@ -17,7 +17,9 @@ _MISSING = -(2**63)
 #: columns of a message.
 _JOINED = -3
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
-_NAMES += ("either", "neither", "phrase")
+_NAMES += ("either", "neither", "phrase", "decreased", "increased", "changed", "asked")
+#: Those that say nothing of a message by itself.
+_OF_VERSIONS = ("decreased", "increased", "changed")
 #: Operations of lists of categories, and how many keys a message has of such a list.
 _OF_LISTS, _MEMBERS = {32: "has any", 33: "has all", 34: "has none"}, 16
 
@@ -64,6 +66,8 @@ def holds(
     order : sequence of int     its terms in order of appearance, below 0 for a word without one, -3 for what joins two
     """
     name, argument, words = one
+    if name == "asked" or name in _OF_VERSIONS:
+        return True
     if name in ("either", "neither"):
         held = sum(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches_of(one))
         return held >= max(1, argument) if name == "either" else not held
@@ -87,6 +91,30 @@ def holds(
     if name == "absent" or key == _MISSING:
         return name == "absent" and key == _MISSING
     return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
+
+
+def happened(one: NaiveInstruction, before: Sequence[int], now: Sequence[int]) -> bool:
+    """Whether a version of an object satisfies an instruction against the one before, by the keys of both.
+
+    One that says nothing of versions is satisfied. A value that one of the two lacks satisfies nothing.
+    """
+    name, column, words = one
+    if name not in _OF_VERSIONS:
+        return True
+    columns = range(column, column + (words[0] if name == "changed" else 1))
+    old, new = ([keys[at] if at < len(keys) else _MISSING for at in columns] for keys in (before, now))
+    if _MISSING in (old[0], new[0]):
+        return False
+    if name == "changed":
+        return old != new
+    if name == "increased":
+        return new[0] > old[0]
+    return _of_key(old[0]) - _of_key(new[0]) >= _number(words[0]) if words else new[0] < old[0]
+
+
+def _of_key(key: int) -> float:
+    """The number of a key: its bits, of a negative one all but the sign turned over."""
+    return _number(key if key >= 0 else -1 - key - 2**63)
 
 
 def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:

@@ -23,7 +23,8 @@ from matching.filter_programs import PHRASE as PHRASE_OF
 from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, Node, parse_query, simplified
 from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
-from matching.text import Vocabulary, fold_accents, has_unspaced, tokenise
+from matching.text import fold_accents, has_unspaced, tokenise
+from matching.vocabulary import Vocabulary
 from matching.words.beginnings import MARK, SHORTEST
 
 #: Ways in which a phrase may be written.

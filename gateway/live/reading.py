@@ -124,7 +124,7 @@ class LineReader:
     schema : AttributeSchema
     space : Space
     objects : bool
-        The stream is one of objects, whose lines may say `deleted`.
+        The stream is one of objects, whose lines may say `deleted`, or when they expire.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class LineReader:
     """
 
     def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space, objects: bool = False):
-        self._rare = _RARE | _CHANGES | ({"deleted"} if objects else set())
+        self._rare = _RARE | _CHANGES | ({"deleted", "ttl_s", "expires_at"} if objects else set())
         self.sure = self.unsure = 0
         self._mapping = mapping
         self._attributes = schema.attributes

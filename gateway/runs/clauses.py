@@ -14,7 +14,7 @@ from matching.naive_rows import NaiveMessage
 from matching.pieces import JOINED_ID
 from matching.query import ALL, ANY, NONE, PREFIX, WHERE, Node
 from matching.query_programs import instructions_of_clause
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 #: Clauses, and places of a word, that are named at most.
 _NAMED = 5

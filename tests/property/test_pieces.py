@@ -12,15 +12,16 @@ from matching.fields import Refusal
 from matching.filters import filters_of, passing
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import _units, stand_in_a_row, stands_in, words_hold
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.pieces import JOINED, Word
 from matching.space import Space
-from matching.text import Vocabulary, count_terms, cut_words, tokenise
+from matching.text import count_terms, cut_words, tokenise
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
 from tests.support.conditions import batch_of
 from tests.support.examples import examples
+from tests.support.naive_conditions import _units, stand_in_a_row, stands_in, words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 #: Between the words of two columns.

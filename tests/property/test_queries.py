@@ -7,21 +7,22 @@ from hypothesis import strategies as st
 
 from matching.attributes import AttributeSchema, key_of
 from matching.boolean.engines.cell_term import CellTerm
+from matching.bulk_oracle import Chunk, passing_rows
 from matching.fields import Refusal
 from matching.filter_programs import program_of
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import query_holds
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.pieces import JOINED_ID
 from matching.query import Node, parse_query
 from matching.query_programs import Query, instructions_of_query, query_of
 from matching.space import Space
 from matching.subscription_words import texts_found_by
-from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from tests.support.conditions import batch_of, passing, passing_plain
+from tests.support.naive_conditions import query_holds
 
 SCHEMA = AttributeSchema.parse(["price:number"])
 TYPES = {"price": "number"}
@@ -200,6 +201,15 @@ def test_row_of_a_subscription_with_a_query_means_what_the_oracle_says(kind):
         for one in subscriptions_of(table)
     ]
     assert np.argwhere(np.array(found) != oracle).tolist() == []
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_bulk_oracle_judges_queries_as_the_oracle_does_message_by_message(kind):
+    table, messages, _ = asked(kind)
+    chunk, rows = Chunk(messages, 1.0, None), list(messages_of(messages))
+    some = np.arange(0, len(messages), 2)
+    for at, one in enumerate(subscriptions_of(table)):
+        assert passing_rows(chunk, table, at, some).tolist() == [passes(one, rows[row]) for row in some]
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -16,8 +16,8 @@ from matching.fields import event_time_us
 from matching.iso_times import iso_times
 from matching.reasons import MAX_DEPTH, MAX_LINE_BYTES
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import ParsedMessage
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.messages import OpenBlock
 from tests.support.examples import examples
