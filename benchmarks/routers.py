@@ -34,7 +34,7 @@ from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, r
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
 from distribution.routers import PLACING, REBALANCING, ROUTERS, placeable
-from gateway.load.booking import Weighed
+from gateway.load.measuring import Weighed
 from matching.kinds import KINDS
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan

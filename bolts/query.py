@@ -59,7 +59,7 @@ from matching.operator import (
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 
 #: Seconds that restoring one subscription takes, roughly; for the order of the restore jobs.
 _RESTORE_S = 1e-6
@@ -456,13 +456,13 @@ class QueryBolt(Bolt):
 
     # -- checkpoints
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Copies of results, and of subscriptions that have changed: those of a kind are a fragment of their own."""
         counts = np.array([self.subscriptions, self.raises_sent])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
         if self.signature is not None:  # the report compares these counts with those of the distribution tasks
             arrays["met"] = np.array([self.met, self.lost, *self.lost_pairs.values()])
-        pieces, results = {}, []
+        fragments, results = {}, []
         for code, operator in self.operators.items():
             kind = self.kinds[code]
             # several tasks may have a subscription: the lowest of them saves it
@@ -471,13 +471,13 @@ class QueryBolt(Bolt):
                 continue
             taken = operator.snapshot(stored.get(kind.name))
             if taken.subscriptions is not None:
-                pieces[kind.name] = Piece(partial(_made, kind.name, taken.subscriptions), taken.version)
+                fragments[kind.name] = Fragment(partial(_made, kind.name, taken.subscriptions), taken.version)
             results.append(partial(_made, kind.name, taken.results))
 
         def others() -> dict[str, np.ndarray]:
             return arrays | {name: values for made in results for name, values in made().items()}
 
-        return {"": Piece(others), **pieces}
+        return {"": Fragment(others), **fragments}
 
     def _saved_here(self, state: State) -> State:
         """The rows of a state that are assigned to no task with a lower number."""

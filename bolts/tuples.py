@@ -26,7 +26,7 @@ from matching.operator import NO_SEQS, WindowIndex
 from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 
 
 class TupleBolt(Bolt):
@@ -115,7 +115,7 @@ class TupleBolt(Bolt):
     def quiet(self) -> bool:
         return not self.waiting
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         """The messages of the window, by reference."""
         boundary, alive = np.array(self.log.boundary, np.int64), self.log.snapshot()
 
@@ -123,7 +123,7 @@ class TupleBolt(Bolt):
             messages, ended = alive()
             return {"boundary": boundary, "ended": ended} | messages._asdict()
 
-        return {"": Piece(arrays)}
+        return {"": Fragment(arrays)}
 
     def restore(self, saved: Saved) -> None:
         """Take this task's part of all messages; window indexes are rebuilt."""

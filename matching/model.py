@@ -47,8 +47,8 @@ NO_WORDS: Int64 = np.zeros(0, np.int64)
 BOOLEAN, TOPK, DECAY, KNN, SKYLINE = range(5)
 
 #: Codes in `UpdateBatch.change`, and their names on disk.
-MATCH, ENTER, LEAVE = range(3)
-CHANGES = ("match", "enter", "leave")
+MATCH, ENTER, LEAVE, CHANGE = range(4)
+CHANGES = ("match", "enter", "leave", "change")
 
 #: Stands for a subscription's keyword that the vocabulary lacks. No message carries it and it sorts last.
 UNKNOWN_TERM = 2**31 - 1
@@ -323,10 +323,10 @@ class ChangeList(NamedTuple):
 class UpdateBatch(NamedTuple):
     """Updates of results.
 
-    as_of : int64[n]     `match`: seq of the message; `enter`, `leave`: last seq of the boundary, or of a kind
-                         without results the seq of the row that causes it
+    as_of : int64[n]     `match`: seq of the message; others: last seq of the boundary, or of a kind without results
+                         the seq of the row that causes it
     number : int64[n]    the subscription
-    seq : int64[n]       the message
+    seq : int64[n]       the message; of `change` the new version of an object that stays in the result
     change : int8[n]     position in `CHANGES`
     score : float64[n]   NaN for `match`
     """

@@ -26,8 +26,6 @@ RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "
 DIED = "interrupted (its process died)"
 REPORT = "run.json"
 CHECKPOINTS = "checkpoints"
-#: Keys of a server (`gateway.serve.keys`), which may be there before the stream.
-KEYS = "keys.json"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.
 _BEFORE = ".before"

@@ -10,19 +10,11 @@
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-import distribution.influence
-import distribution.keyword
-import distribution.location
-import distribution.name_hash
-import distribution.placed
-import distribution.signatures.warmup
-import distribution.splitting
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -44,8 +36,8 @@ from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -62,7 +54,7 @@ from topology.core.api.plan import Plan
 from topology.engines import check_distance, check_window, filter_refusal, kinds_without_filters, kinds_without_objects
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 from topology.sizing import BESIDE, beside
-from topology.warmup import Warmed, in_turn, parts
+from topology.warmup import KernelWarmup
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
@@ -182,44 +174,12 @@ def wire(
     # a stream that is served begins before any kernel is there, and hashes few names at a time
     hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
     dealing = ("window parts",) if tuple_bolts > 1 else ()
-    warmed = partial(warm_up, kinds.plain, *named, used, (*hashing, *dealing, *_routing_of(router)))
+    warmed = KernelWarmup(kinds.plain, *named, used, (*hashing, *dealing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
-#: What this process has compiled: one that runs several topologies has its kernels already.
-_WARM: set[tuple[Any, ...]] = set()
-
-
-def warm_up(
-    kinds: Kinds,
-    engines: tuple[tuple[str, str], ...],
-    windows: tuple[tuple[str, str], ...],
-    used_kinds: tuple[str, ...] | None = None,
-    routing: tuple[str, ...] = (),
-) -> Iterator[Warmed]:
-    """Compile, or load from the cache, the kernels of kinds and of `_ROUTING`; once a node, before the spouts open."""
-    wanted = (kinds.names, engines, windows, used_kinds, routing)
-    if wanted in _WARM:
-        return
-    routers = [(name, _ROUTING[name]) for name in routing]
-    yield from in_turn([*routers, *parts(kinds, dict(engines), dict(windows), used=used_kinds)])
-    _WARM.add(wanted)
-
-
-#: Parts of the warm-up for what is sent where.
-_ROUTING: Mapping[str, Callable[[], None]] = {
-    "router location": distribution.location.warmup,
-    "router influence": distribution.influence.warmup,
-    "router keyword": distribution.keyword.warmup,
-    "placement by cost": distribution.placed.warmup,
-    "signatures": distribution.signatures.warmup.warmup,
-    "window parts": distribution.splitting.warmup,
-    "names": distribution.name_hash.warmup,
-}
-
-
 def _routing_of(router: Router) -> tuple[str, ...]:
-    """The names in `_ROUTING` of what a router needs."""
+    """The names in `ROUTING` of what a router needs."""
     needs = {
         "router location": isinstance(router, LocationRouter) and not router.uses_influence,
         "router influence": router.uses_influence,
@@ -380,7 +340,7 @@ def subscription_refusal(
     ConfigError
         For an unknown window index.
     """
-    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
+    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms, config.objects)
     without_objects = objects_refused(config, kinds) if config.objects else {}
     misplaced = {
         (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)

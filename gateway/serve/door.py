@@ -13,6 +13,7 @@ from gateway.serve.problems import ApiError, later, overloaded
 from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
+from gateway.serve.starting import Starting
 from gateway.serve.writer import LogWriter, Outcome, Row
 from gateway.sources.feed import Feed
 from matching.errors import EngineError
@@ -35,6 +36,8 @@ class Door:
         Whose question is answered when.
     ready : bool
         Whether the topology matches.
+    starting : Starting
+        What is done until it does.
     closing : bool
         Whether the server ends: nothing is taken any more.
     snapshot : RunSnapshot or None
@@ -68,6 +71,7 @@ class Door:
         self.writer = writer
         self.hub = hub
         self.ready = self.closing = False
+        self.starting = Starting()
         self.snapshot: RunSnapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.questions = Questions(self.is_busy)

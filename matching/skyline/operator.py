@@ -193,6 +193,8 @@ class SkylineOperator(Windowed, Regional):
     def _insert(self, staying: SubscriptionTable, batch_input: OperatorInput) -> Int32:
         """Insert what a batch adds; returns the slots of those with their home here."""
         fresh = self.engine.insert(staying)
+        if self.context.objects:
+            self._successions.add(staying)
         self._ensure_slots()
         here = ~np.isin(batch_input.added.number, batch_input.removed.number) & batch_input.assigned
         self._home[fresh] = batch_input.home[here]
@@ -213,7 +215,8 @@ class SkylineOperator(Windowed, Regional):
             succession = mine.succession
             for each in found:
                 succession = succession.plus(each.came, each.replaced)
-            self._successions.note(delta.boundary, succession, self.refills.watermark)
+            gone = self.engine.subscriptions.slots.number[delta.leaving]
+            self._successions.note(delta.boundary, succession, self.refills.watermark, gone)
         if self.refills:
             self.refills.defer(delta.of(self.refills.waits))
             delta = delta.of(~self.refills.waits)
@@ -315,6 +318,8 @@ class SkylineOperator(Windowed, Regional):
         rows = np.flatnonzero(assigned)
         state, home = state.take(rows), home[rows]
         slots = self.engine.insert(state.table)
+        if self.context.objects:
+            self._successions.add(state.table)
         self._ensure_slots()
         self._home[slots] = home
         mine = np.flatnonzero(home == self.context.task)

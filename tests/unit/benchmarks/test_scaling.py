@@ -5,7 +5,9 @@ import pytest
 from benchmarks import scaling
 
 
-@pytest.mark.parametrize(("weak", "subscriptions"), [(0, [300, 300]), (1, [300, 900])])
+@pytest.mark.parametrize(
+    ("weak", "subscriptions"), [(0, [300, 300]), pytest.param(1, [300, 900], marks=pytest.mark.long)]
+)
 def test_rows_are_set_beside_the_first_number_of_query_bolts(weak, subscriptions, tmp_path):
     report = scaling.bench(
         ("skyline",), 300, (1, 3), 400, window=600, batch=100, weak=weak, rounds=1, tell=lambda _: None,

@@ -206,8 +206,8 @@ class Worker:
         if self._writer is not None and request.kept and saved is not None:
             for address, host in self._hosts.items():
                 state = TaskState(host.id.component, host.id.task, host.spec.tasks, saved.number, {})
-                if (pieces := self._guarded(host.pieces)) is not None:
-                    self._writer.recognise(Copied(address, -1, state, [], 0.0, pieces))
+                if (fragments := self._guarded(host.fragments)) is not None:
+                    self._writer.recognise(Copied(address, -1, state, [], 0.0, fragments))
         return [host.failure for host in self._hosts.values()]
 
     def _open_host(self, former: TaskHost | None, host: TaskHost, saved: Saved | None) -> None:
