@@ -27,7 +27,7 @@ from matching.errors import ConfigError, InputError
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, SubscriptionTable, take_ragged
 from matching.reserved import with_reserved, without_reserved
 from matching.space import EARTH, Space
-from matching.text import unit_weights
+from matching.vocabulary import unit_weights
 from spouts.message_files import list_message_files
 from spouts.subscriptions import load_vocabulary
 

@@ -23,7 +23,8 @@ from matching.filter_programs import PHRASE as PHRASE_OF
 from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, Node, parse_query, simplified
 from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
-from matching.text import Vocabulary, fold_accents, has_unspaced, tokenise
+from matching.text import fold_accents, has_unspaced, tokenise
+from matching.vocabulary import Vocabulary
 from matching.words.beginnings import MARK, SHORTEST
 
 _ONE_WORD = f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces"

@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s.
 
-    Of a matrix of `wide` rows three in four are `long`, too: CI has the rows that `sampled` takes.
+    Of a matrix of `wide` rows CI has those that `sampled` takes: the others are `long`, too.
     """
     from matching.kinds import KINDS
 

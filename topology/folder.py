@@ -31,8 +31,6 @@ REPORT = "run.json"
 #: The formats of a folder that have numbers, as this release writes them; `run.json` has them.
 FORMATS = {"log": LOG_FORMAT, "checkpoint": CHECKPOINT_FORMAT}
 CHECKPOINTS = "checkpoints"
-#: Keys of a server (`gateway.serve.keys`), which may be there before the stream.
-KEYS = "keys.json"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.
 _BEFORE = ".before"

@@ -19,15 +19,16 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.batching import OpenBatch
+from gateway.live.living_versions import LivingVersions
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
@@ -39,21 +40,28 @@ from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
-from spouts.handover import Handed, Handover, close_handover, open_handover
+from spouts.handover import Handed, HandedRecord, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
-from topology.folder import KEYS, RunFolder, checksum
-from topology.settings import LiveConfig
+from topology.folder import RunFolder, checksum
+from topology.settings import KEYS, LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Bytes of the last texts that are kept in memory; older ones are read from the log.
 RECENT_BYTES = 32 * 2**20
 _REFUSED_NOW = "a change that was accepted is refused now"
+
+
+class LoggedValues(NamedTuple):
+    """Attributes of a logged message, in the order of the schema, and the version that it replaces (-1: none)."""
+
+    attributes: tuple[Any, ...]
+    previous: int
 
 
 class WriteAheadLog:
@@ -89,10 +97,12 @@ class WriteAheadLog:
         How far message sources are read by what is durable.
     settle : callable
         Called when `durable_through` has grown.
+    living : LivingVersions or None
+        Of a stream of objects.
 
     Notes
     -----
-    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 24 bytes a batch, some 100 a mark, the texts of the last messages, and some 200 for each living object.
     """
 
     def __init__(
@@ -113,6 +123,7 @@ class WriteAheadLog:
         self.marks: dict[int, int] = {}
         self.positions: Positions = {}
         self.settle: Callable[[], None] = lambda: None
+        self.living = LivingVersions() if settings.get("objects") else None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
         self._hands_over = hands_over
@@ -160,8 +171,10 @@ class WriteAheadLog:
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
         return report
 
-    def recover(self, admission: Admission) -> None:
+    def recover(self, admission: Admission, on_read: Callable[[float], None] = lambda share: None) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes).
+
+        `on_read` as of `replay`.
 
         Raises
         ------
@@ -172,7 +185,9 @@ class WriteAheadLog:
         """
         if self._hands_over:
             self._handover = open_handover(self.log)
-        newest_us, time_us, changes_wait = self.replay(admission)
+        newest_us, time_us, changes_wait = self.replay(admission, on_read)
+        if self._handover is not None:
+            self._handover.end = self.size_bytes
         self._declared = len(admission.vocabulary.attributes)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
@@ -193,8 +208,16 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission) -> tuple[int, int, bool]:
+    def replay(
+        self, admission: Admission, on_read: Callable[[float], None] = lambda share: None
+    ) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
+
+        Parameters
+        ----------
+        admission : Admission
+        on_read : callable
+            Called with each record: how much of the log is read, 0 to 1.
 
         Returns
         -------
@@ -209,8 +232,9 @@ class WriteAheadLog:
         """
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
-        waiting: list[tuple[int, Record]] = []  # behind the last batch: the next one admits their words
-        for record, offset, end in read_records(self.log) if self.log.exists() else ():
+        waiting: list[tuple[int, int, Record]] = []  # behind the last batch: the next one admits their words
+        size_bytes = self.log.stat().st_size if self.log.exists() else 0
+        for record, offset, end in read_records(self.log) if size_bytes else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
@@ -221,10 +245,13 @@ class WriteAheadLog:
             if record.last_seq >= 0:
                 waiting.clear()
             elif record.changes:
-                waiting.append((offset, record))
+                waiting.append((offset, end, record))
+            if self.living is not None and record.block is not None:
+                self.living.take(self.next_seq, record.block)
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
+            on_read(end / size_bytes)
             if record.messages or record.changes:
                 changes_wait = record.changes[-1:] == (record.messages,)
             if record.time_us is not None:
@@ -233,15 +260,18 @@ class WriteAheadLog:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
-        for offset, record in waiting:
+        for offset, end, record in waiting:
             changes = admission.logged_words(record.lines)
             if isinstance(changes, Refusal):
                 raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({changes.reason}); restore it")
-            self._hand_over(offset, None, changes, record.lines)
+            self._hand_over(offset, end, record, None, changes)
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store lines, and return when they are durable; one write to disk. Raises DeliveryError.
+
+        With a message among them they are a batch; changes alone belong to the next batch.
+        """
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
         record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
@@ -251,43 +281,47 @@ class WriteAheadLog:
             self._append(record, changes=batch.checked)
             return
         admitted, terms, handed = self._weigh(block)
+        if self.living is not None:
+            block = block.having(previous=self.living.take(first, block))
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if a disk fails."""
+        """Stream time in us of the clock mark that is due at this `time.monotonic`, or None. Raises DeliveryError."""
         if self._mark is not None and self._mark.waits(now_s):
             with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store a clock mark of this stream time as a durable batch of its own. Raises DeliveryError."""
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
-        """See `gateway.live.batching.Keeper`."""
+        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
         partitions = self._reached.setdefault(origin.source, {})
         partitions[origin.partition] = origin.offset, origin.token
 
     def keep_positions(self) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written."""
+        """Store the positions of the sources, unless the last stored batch has them. Raises DeliveryError."""
         if self._reached:
             self._append(Record(-1, self.line))
 
     def _hand_over(
-        self, offset: int, handed: Handed | None, changes: Sequence[Change] = (), lines: Sequence[bytes] = ()
+        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Change]
     ) -> None:
-        """Leave what the record at an offset has to the spouts, if they run in this process."""
+        """Leave a record, which is at these bytes of the log, to the spouts, if they run in this process."""
         if self._handover is not None:
             assert self._admission is not None, "recover() comes first"
             admits = self._admission.vocabulary.most_terms > 0
-            self._handover.put(offset, handed, ChangeBlock.of(changes, lines, admits) if changes else None)
+            block = ChangeBlock.of(changes, record.lines, admits) if changes else None
+            whole = None if handed is None else Handed(*handed, end, record.changes)
+            self._handover.put(offset, HandedRecord(record._replace(block=None, terms=None), end, block), whole)
 
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""
@@ -332,8 +366,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data), record.changes)
-            self._hand_over(self.size_bytes, whole, changes, record.lines)
+            self._hand_over(self.size_bytes, self.size_bytes + len(data), record, handed, changes)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)
@@ -371,6 +404,15 @@ class WriteAheadLog:
         """A message without the hash of its content, for any thread. Raises CheckpointError if it is not there."""
         first, block = self._block_of(seq)
         return block.message(seq - first)
+
+    def values(self, seqs: Iterable[int]) -> dict[int, LoggedValues]:
+        """Attributes of messages by seq, for any thread."""
+        found = {}
+        for seq in seqs:
+            first, block = self._block_of(seq)
+            previous = -1 if block.previous is None else int(block.previous[seq - first])
+            found[seq] = LoggedValues(block.values(seq - first), previous)
+        return found
 
     def _block_of(self, seq: int) -> tuple[int, MessageBlock]:
         """The batch of a message, and its first seq, from memory or the log."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 from gateway.metrics import CONTENT_TYPE, exposition
 from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
-from gateway.serve.door import RETRY_S, Door
+from gateway.serve.door import Door
 from gateway.serve.models import AttributeOutcome, Health, Stream, Ticket, Topology
 from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.writer import Declare
@@ -19,7 +19,7 @@ from matching.decoding import decode_object
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 _ATTRIBUTE_BODY = {
     "requestBody": {
@@ -47,11 +47,15 @@ def routes(door: Door) -> APIRouter:
     def counts() -> dict[str, Any]:
         """What everybody may see, without a key."""
         figures, ends = door.figures(), _ends(door, not door.access.needs_key)
-        return {"status": "ok", "release": release, **figures, **ends}
+        state = {**door.starting.figures(), "release": release, "preparing": door.writer.preparing}
+        return {**state, **figures, **ends}
 
     @router.get("/health", summary="Whether the process lives", response_model=Health)
     async def health() -> Response:
-        """Counts of the stream; 200 as long as the process answers. No names of brokers once there are keys."""
+        """Counts of the stream; 200 as long as the process answers. No names of brokers once there are keys.
+
+        Before the log is read there are no counts, but `doing` and `done` alone.
+        """
         return encoded(counts())
 
     @router.get("/ready", summary="Whether messages are matched now", response_model=Health)
@@ -59,8 +63,7 @@ def routes(door: Door) -> APIRouter:
         """503 while kernels are loaded and the log is matched again, and while the server ends."""
         door.refuse_if_closing()
         if not door.ready:
-            retry = {"Retry-After": str(RETRY_S)}
-            raise ApiError(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
+            raise door.starting.refusal("wait; what is sent now is logged")
         return encoded(counts())
 
     @router.get(

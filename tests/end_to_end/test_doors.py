@@ -190,6 +190,7 @@ def test_doors_etl_and_run_tell_what_live_does(tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("ray_session")
 @pytest.mark.timeout(300)
 def test_doors_what_live_leaves_is_run_again_on_ray(words, tmp_path):
     _, digest, _ = by_live(story(1), "time:1500", words, tmp_path / "live")

@@ -10,8 +10,8 @@ from distribution.routers import ROUTERS
 from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.preview import preview_subscriptions
-from matching.naive_conditions import query_holds
 from tests.support.etl_folder import random_rows, with_order, write_etl
+from tests.support.naive_conditions import query_holds
 from topology.running import run
 from topology.settings import RunConfig
 

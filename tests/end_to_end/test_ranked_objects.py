@@ -42,6 +42,7 @@ def asked(path, kinds=KINDS, count: int = 24) -> None:
         else:
             row |= {"lon": lon, "lat": lat, "k": int(rng.integers(1, 5))}
             row |= {} if kind == "knn" else {"alpha": float(rng.choice([0.2, 0.6, 1.0]))}
+        row |= {"on": ["enter", "leave", "change"]} if number // len(kinds) % 3 == 1 else {}
         row |= {"at": 0} if number < count else {"at": int(3 * number)}
         row |= {"until": int(row["at"] + 150)} if number % 7 == 3 else {}
         rows.append(row)
@@ -63,7 +64,7 @@ def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     tasks = {"query_bolts": 3, "distribution_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2}
     run(settings(tmp_path, "out", router=router, window=window, seed=5, **tasks))
     changes = Counter(pq.read_table(tmp_path / "out" / "updates").column("change").to_pylist())
-    assert changes["enter"] > 200 and changes["leave"] > 200 and not changes["match"]
+    assert changes["enter"] > 200 and changes["leave"] > 200 and changes["change"] > 20 and not changes["match"]
     verdict = verify_run(tmp_path / "out", None)
     assert verdict.exact, verdict.render()
 

@@ -13,11 +13,10 @@ from matching.filter_programs import instructions_of, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.kinds import KINDS
-from matching.naive_conditions import words_hold
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from tests.support.conditions import (
     batch_of,
     edited,
@@ -28,6 +27,7 @@ from tests.support.conditions import (
     random_values,
     random_where,
 )
+from tests.support.naive_conditions import words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 

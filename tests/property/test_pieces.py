@@ -12,17 +12,20 @@ from matching.fields import Refusal
 from matching.filters import filters_of, passing
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import _units, stands_in, words_hold
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.pieces import JOINED, Word
 from matching.space import Space
-from matching.text import Vocabulary, count_terms, cut_words, tokenise
+from matching.text import count_terms, cut_words, tokenise
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
 from tests.support.conditions import batch_of
 from tests.support.examples import examples
+from tests.support.naive_conditions import _units, stands_in, words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+#: Between the words of two columns.
+END = [JOINED, JOINED]
 LETTERS = "東京都機ー한국ไทยabC1"
 texts = st.text(st.sampled_from(LETTERS + " &-・、"), max_size=14)
 written = st.text(st.sampled_from(LETTERS + "&-・"), min_size=1, max_size=5).filter(lambda word: bool(_units(word)))
@@ -41,6 +44,8 @@ PLACES = {
         ("iPhone15ケース、机", [["iphone15", JOINED, "ケ", "ケー", "ー", "ース", "ス", JOINED, "机"]]),
         ("rote Fahrrad-Tasche!", [["rote"], ["fahrrad", JOINED, "tasche"]]),
         ("a\u3000b\u200bc\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("\u2029a-b \u2029 \u2029#_ 东\u2029c\u2029", [["a", JOINED, "b"], END, ["东"], END, ["c"]]),
+        ("A &amp; b\u2029http://x.y\u2029c", [["a"], ["b"], END, ["c"]]),
         ("前http://x.y/z後", [["前"], ["後"]]),
         ("🍜🍜#ramen#udon ___ #_-x", [["🍜", JOINED, "🍜", JOINED, "#ramen", JOINED, "udon"], ["x"]]),
         ("C++/c# F#, .NET g++11", [["c++", JOINED, "c#"], ["f#"], [".net"], ["g++", JOINED, "11"]]),

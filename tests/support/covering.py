@@ -53,17 +53,19 @@ def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, A
     return made
 
 
-def sampled(rows: Sequence[tuple[int, ...]], one_in: int = 4) -> set[int]:
-    """Which rows of a matrix stand for all of it: one in so many, and every value of every axis in one at least.
+def sampled(rows: Sequence[tuple[int, ...]]) -> set[int]:
+    """Which rows of a matrix stand for all of it: few that have every value of every axis.
 
     Parameters
     ----------
     rows : sequence of tuple of int
-        The place of a row on each axis. Of a full matrix the rows taken are diagonals: each value of an axis, an engine
-        say, meets one in `one_in` of the values of another, and its neighbour meets the next ones.
+        The position of a row on each axis. Of a full matrix of two axes the rows taken are a diagonal: each value of
+        the longer axis, an engine say, meets one value of the other, and its neighbour meets the next one.
     """
-    taken = {number for number, row in enumerate(rows) if sum(row) % one_in == 0}
-    for axis in range(len(rows[0]) if rows else 0):
+    axes = range(len(rows[0]) if rows else 0)
+    longest = max((len({row[axis] for row in rows}) for axis in axes), default=1)
+    taken = {number for number, row in enumerate(rows) if sum(row) % longest == 0}
+    for axis in axes:
         covered = {rows[number][axis] for number in taken}
         for number, row in enumerate(rows):
             if row[axis] not in covered:

@@ -56,14 +56,18 @@ def query_holds(
 
     A text in it is one word, `*` behind how one begins, or words in quotes, with `~n` behind where n others may stand
     between. Lists under `all`,
-    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold.
+    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold. Words of another
+    column stand behind `\\n`, which no phrase has between its words.
     """
     if isinstance(query, str) and query.startswith('"'):
         phrase, _, between = query[1:].partition('"')
         own, most = phrase.split(), int(between[1:] or 0)
         chosen = combinations(range(len(words)), len(own))
         return any(
-            [words[place] for place in places] == own and places[-1] - places[0] < len(own) + most for places in chosen
+            [words[place] for place in places] == own
+            and places[-1] - places[0] < len(own) + most
+            and "\n" not in words[places[0] : places[-1]]
+            for places in chosen
         )
     if isinstance(query, str):
         return any(word.startswith(query[:-1]) for word in words) if query.endswith("*") else query in words
