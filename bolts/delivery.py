@@ -56,7 +56,7 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
@@ -309,9 +309,9 @@ class DeliveryBolt(Bolt):
         waits = len(self.inputs) or len(self.replacements) or self.late_waiting
         return not waits and self.watermark == self.processed
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name; those of
-        subscriptions are a piece of their own, which changes when some are added."""
+        subscriptions are a fragment of their own, which changes when some are added."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them
@@ -341,7 +341,7 @@ class DeliveryBolt(Bolt):
                 kept |= named("objects", objects.state(alive, needed) | {"living": seqs})
             return totals | kept | named("retained", retained.state()) | named("sink", unwritten())
 
-        return {"": Piece(others), "subscriptions": Piece(ids, subscriptions.end)}
+        return {"": Fragment(others), "subscriptions": Fragment(ids, subscriptions.end)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch: digest and counts continue; updates that are in committed files are not rewritten.

@@ -34,7 +34,7 @@ from spouts.history import History, history_of
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick
+from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
 from topology.core.places import arrow_file, checksum, place
 
 #: Reasons that depend on other rows or on the run, besides those of `matching.reasons`.
@@ -199,10 +199,10 @@ class SubscriptionSpout(Spout):
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Position in the list of changes, and the changes to come, which are a piece of their own.
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Position in the list of changes, and the changes to come, which are a fragment of their own.
 
-        That piece begins anew behind what was emitted once half of it was: so all of them together are at most twice
+        That fragment begins anew behind what was emitted once half of it was: so all of them together are at most twice
         the changes, whatever the number of checkpoints.
         """
         changes = self.changes
@@ -216,7 +216,7 @@ class SubscriptionSpout(Spout):
         def to_come() -> dict[str, np.ndarray]:
             return changes.behind(*first).to_arrays(**facts) | self._saved_rejects
 
-        return {"": Piece(lambda: position), "to_come": Piece(to_come, sum(first))}
+        return {"": Fragment(lambda: position), "to_come": Fragment(to_come, sum(first))}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch, with the changes to come as they were saved, if the files are still the same.

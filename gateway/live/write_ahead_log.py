@@ -40,15 +40,15 @@ from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
-from spouts.handover import Handed, Handover, close_handover, open_handover
+from spouts.handover import Handed, HandedRecord, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
-from topology.folder import KEYS, RunFolder, checksum
-from topology.settings import LiveConfig
+from topology.folder import RunFolder, checksum
+from topology.settings import KEYS, LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
@@ -171,8 +171,10 @@ class WriteAheadLog:
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
         return report
 
-    def recover(self, admission: Admission) -> None:
+    def recover(self, admission: Admission, on_read: Callable[[float], None] = lambda share: None) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes).
+
+        `on_read` as of `replay`.
 
         Raises
         ------
@@ -183,7 +185,9 @@ class WriteAheadLog:
         """
         if self._hands_over:
             self._handover = open_handover(self.log)
-        newest_us, time_us, changes_wait = self.replay(admission)
+        newest_us, time_us, changes_wait = self.replay(admission, on_read)
+        if self._handover is not None:
+            self._handover.end = self.size_bytes
         self._declared = len(admission.vocabulary.attributes)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
@@ -204,8 +208,16 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission) -> tuple[int, int, bool]:
+    def replay(
+        self, admission: Admission, on_read: Callable[[float], None] = lambda share: None
+    ) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
+
+        Parameters
+        ----------
+        admission : Admission
+        on_read : callable
+            Called with each record: how much of the log is read, 0 to 1.
 
         Returns
         -------
@@ -220,8 +232,9 @@ class WriteAheadLog:
         """
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
-        waiting: list[tuple[int, Record]] = []  # behind the last batch: the next one admits their words
-        for record, offset, end in read_records(self.log) if self.log.exists() else ():
+        waiting: list[tuple[int, int, Record]] = []  # behind the last batch: the next one admits their words
+        size_bytes = self.log.stat().st_size if self.log.exists() else 0
+        for record, offset, end in read_records(self.log) if size_bytes else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
@@ -232,12 +245,13 @@ class WriteAheadLog:
             if record.last_seq >= 0:
                 waiting.clear()
             elif record.changes:
-                waiting.append((offset, record))
+                waiting.append((offset, end, record))
             if self.living is not None and record.block is not None:
                 self.living.take(self.next_seq, record.block)
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
+            on_read(end / size_bytes)
             if record.messages or record.changes:
                 changes_wait = record.changes[-1:] == (record.messages,)
             if record.time_us is not None:
@@ -246,11 +260,11 @@ class WriteAheadLog:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
-        for offset, record in waiting:
+        for offset, end, record in waiting:
             changes = admission.logged_words(record.lines)
             if isinstance(changes, Refusal):
                 raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({changes.reason}); restore it")
-            self._hand_over(offset, None, changes, record.lines)
+            self._hand_over(offset, end, record, None, changes)
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
@@ -299,13 +313,15 @@ class WriteAheadLog:
             self._append(Record(-1, self.line))
 
     def _hand_over(
-        self, offset: int, handed: Handed | None, changes: Sequence[Change] = (), lines: Sequence[bytes] = ()
+        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Change]
     ) -> None:
-        """Leave what the record at an offset has to the spouts, if they run in this process."""
+        """Leave a record, which is at these bytes of the log, to the spouts, if they run in this process."""
         if self._handover is not None:
             assert self._admission is not None, "recover() comes first"
             admits = self._admission.vocabulary.most_terms > 0
-            self._handover.put(offset, handed, ChangeBlock.of(changes, lines, admits) if changes else None)
+            block = ChangeBlock.of(changes, record.lines, admits) if changes else None
+            whole = None if handed is None else Handed(*handed, end, record.changes)
+            self._handover.put(offset, HandedRecord(record._replace(block=None, terms=None), end, block), whole)
 
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""
@@ -350,8 +366,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data), record.changes)
-            self._hand_over(self.size_bytes, whole, changes, record.lines)
+            self._hand_over(self.size_bytes, self.size_bytes + len(data), record, handed, changes)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)

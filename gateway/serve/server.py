@@ -180,6 +180,7 @@ class _Protocol(HttpToolsProtocol):
         """Call the app for one request."""
         old = scope["http_version"] == "1.0"
         has_all = is_sized = False  # the app has the whole body; the answer has a Content-Length
+        start: Message | None = None  # waits for the first part of the body
         if old:
             cycle.waiting_for_100_continue = False
 
@@ -192,14 +193,29 @@ class _Protocol(HttpToolsProtocol):
             return event
 
         async def send_event(event: Message) -> None:
-            nonlocal is_sized
+            nonlocal is_sized, start
             if event["type"] == "http.response.start":
                 is_sized = any(name.lower() == b"content-length" for name, _ in event["headers"])
                 if old:
                     cycle.chunked_encoding = False
                 if cycle.waiting_for_100_continue:
                     cycle.keep_alive = False  # nobody knows whether the body will come
-            elif old:
+                start = event
+                return
+            if start is not None:
+                cycle.transport = joined = _JoinedHead(self.transport)  # type: ignore[assignment]
+                begins, start = start, None
+                try:
+                    await send(begins)
+                    await send_body(event)
+                finally:
+                    cycle.transport = self.transport
+                    joined.flush()
+                return
+            await send_body(event)
+
+        async def send_body(event: Message) -> None:
+            if old:
                 cycle.expected_content_length = len(event.get("body", b""))  # the end of the connection ends the body
             ends = event["type"] == "http.response.body" and not event.get("more_body")
             if ends and cycle.more_body and (is_sized or not cycle.keep_alive):
@@ -246,6 +262,30 @@ class _Protocol(HttpToolsProtocol):
             self._timer = None
 
 
+class _JoinedHead:
+    """A transport that sends the head of an answer with the first part of its body: in one packet and system call."""
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+        else:
+            self._transport.write(self._head + data)
+            self._head = b""
+
+    def flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class _Bounded:
     """Answers what comes by a connection too many; uvicorn's own answer is plain text."""
 
@@ -270,8 +310,6 @@ class Server:
     ----------
     app : ASGI application
     listening : socket
-    on_start : callable
-        Called with the event loop, in its thread, before the first request.
     most_connections : int
         Beyond it a connection is answered with 503.
     trusted_proxies : sequence of str
@@ -282,7 +320,6 @@ class Server:
         self,
         app: Any,
         listening: socket.socket,
-        on_start: Callable[[asyncio.AbstractEventLoop], None],
         most_connections: int = MOST_CONNECTIONS,
         trusted_proxies: Sequence[str] = (),
     ):
@@ -301,7 +338,6 @@ class Server:
         self._server = _Uvicorn(config)
         self._most_connections = most_connections
         self._socket = listening
-        self._on_start = on_start
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -346,5 +382,4 @@ class Server:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._on_start(self.loop)
         await self._server.serve(sockets=[self._socket])

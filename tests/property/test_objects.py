@@ -115,7 +115,9 @@ def plain_previous(rows):
 
 def restored(living, next_seq):
     """A table as a checkpoint at the boundary before `next_seq` gives it back."""
-    state = {name: array for piece in living.pieces(next_seq).values() for name, array in piece.arrays().items()}
+    state = {
+        name: array for fragment in living.fragments(next_seq).values() for name, array in fragment.arrays().items()
+    }
     other = LivingObjects()
     other.restore(state)
     return other

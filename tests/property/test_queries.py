@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from matching.attributes import AttributeSchema, key_of
 from matching.boolean.engines.cell_term import CellTerm
+from matching.bulk_oracle import Chunk, passing_rows
 from matching.fields import Refusal
 from matching.filter_programs import program_of
 from matching.kinds import KINDS
@@ -200,6 +201,15 @@ def test_row_of_a_subscription_with_a_query_means_what_the_oracle_says(kind):
         for one in subscriptions_of(table)
     ]
     assert np.argwhere(np.array(found) != oracle).tolist() == []
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_bulk_oracle_judges_queries_as_the_oracle_does_message_by_message(kind):
+    table, messages, _ = asked(kind)
+    chunk, rows = Chunk(messages, 1.0, None), list(messages_of(messages))
+    some = np.arange(0, len(messages), 2)
+    for at, one in enumerate(subscriptions_of(table)):
+        assert passing_rows(chunk, table, at, some).tolist() == [passes(one, rows[row]) for row in some]
 
 
 @pytest.mark.parametrize("kind", ENGINES)

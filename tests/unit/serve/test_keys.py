@@ -20,7 +20,7 @@ from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, lines_of
 from tests.support.simulated_disk import Machine
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -41,6 +41,40 @@ def test_server_whose_port_is_taken_says_so():
         bind("127.0.0.1", one.getsockname()[1])
 
 
+def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monkeypatch):
+    """In one call; also where there is no body, and where parts follow."""
+    transport, written = asyncio.selector_events._SelectorSocketTransport, []
+    write = transport.write
+    monkeypatch.setattr(transport, "write", lambda self, data: (written.append(bytes(data)), write(self, data))[1])
+
+    async def answers(scope, receive, send):
+        sized = [] if scope["path"] == "/parts" else [(b"content-length", scope["path"][1:].encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": sized})
+        if not sized:
+            await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await send({"type": "http.response.body", "body": b"x" * (int(scope["path"][1:]) if sized else 2)})
+
+    connect = socket.create_connection
+    with (
+        bind("127.0.0.1", 0) as listening,
+        Server(answers, listening, lambda loop: None, 9),
+        connect(listening.getsockname(), 20) as client,
+    ):
+        for method, path, bodies in (
+            (b"GET", b"/3", [b"xxx"]),
+            (b"GET", b"/0", [b""]),
+            (b"HEAD", b"/3", [b""]),
+            (b"GET", b"/parts", [b"5\r\nfirst\r\n", b"2\r\nxx\r\n0\r\n\r\n"]),
+        ):
+            written.clear()
+            client.sendall(b"%b %b HTTP/1.1\r\nHost: here\r\n\r\n" % (method, path))
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n" + b"".join(bodies)):
+                answer += client.recv(1_000)
+            assert len(written) == len(bodies), (path, written)
+            assert written[0].endswith(bodies[0])
+
+
 def test_server_closes_what_sends_no_whole_request(monkeypatch):
     """Headers that drip, and connections that say nothing; one that has sent a request may stay."""
 
@@ -52,7 +86,7 @@ def test_server_closes_what_sends_no_whole_request(monkeypatch):
     monkeypatch.setattr(server, "HEADERS_S", 0.2)
     with bind("127.0.0.1", 0) as listening:
         address = listening.getsockname()
-        with Server(slowly, listening, lambda loop: None, 3):
+        with Server(slowly, listening, 3):
             silent, dripping, whole = (socket.create_connection(address, 10) for _ in range(3))
             dripping.sendall(b"GET / HTTP/1.1\r\nHost: ")
             whole.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -70,7 +104,7 @@ def test_server_closes_what_keeps_a_connection_open_behind_an_answer_with_no_nex
         await send({"type": "http.response.body", "body": b""})
 
     monkeypatch.setattr(server, "HEADERS_S", 0.3)
-    with bind("127.0.0.1", 0) as listening, Server(answers, listening, lambda loop: None, 9):
+    with bind("127.0.0.1", 0) as listening, Server(answers, listening, 9):
         head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: "
         for request, more in ((head + b"0\r\n\r\n", b"\r\n"), (head + b"1000000\r\n\r\n", b"x")):
             with socket.create_connection(listening.getsockname(), 20) as client:
@@ -92,7 +126,7 @@ def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
         await send({"type": "http.response.body", "body": text})
 
-    with bind("127.0.0.1", 0) as listening, Server(counts, listening, lambda loop: None, 9):
+    with bind("127.0.0.1", 0) as listening, Server(counts, listening, 9):
         with socket.create_connection(listening.getsockname(), 20) as client, contextlib.suppress(ConnectionError):
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 2**20)
             answer = client.recv(100)
@@ -112,7 +146,7 @@ def test_server_asks_for_a_descriptor_of_each_connection():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        with bind("127.0.0.1", 0) as listening, Server(None, listening, lambda loop: None, 600):
+        with bind("127.0.0.1", 0) as listening, Server(None, listening, 600):
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(1_600, before[1]), before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -129,7 +163,7 @@ def test_server_answers_a_connection_too_many():
 
     with bind("127.0.0.1", 0) as listening:
         address = listening.getsockname()
-        with Server(waits, listening, lambda loop: None, 2) as one:
+        with Server(waits, listening, 2) as one:
             every = []
             for status in (b"204", b"204", b"503"):
                 every.append((status, socket.create_connection(address, 10)))
