@@ -90,7 +90,7 @@ def measure(
 
 
 def _first(checkpoints: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Those that may write every piece, or compare each with its files."""
+    """Those that may write every fragment, or compare each with its files."""
     return checkpoints[:KEPT]
 
 

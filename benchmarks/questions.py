@@ -26,8 +26,8 @@ from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
 from matching.model import Names
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.words.message_words import MessageTerms
 from spouts.log import Record, checksum_in, encode_record
 from spouts.message_index import FOLDER, MessageIndex

@@ -43,6 +43,7 @@ from bolts.sinks import (
 from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
+    CHANGE,
     CHANGES,
     MATCH,
     Backfill,
@@ -55,7 +56,7 @@ from matching.model import (
     take_rows,
 )
 from matching.window import Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 from topology.core.checkpoint.storage import Output, published
 from topology.core.metrics import LatencyHistogram, LatencyTimeline
 
@@ -285,7 +286,11 @@ class DeliveryBolt(Bolt):
         """
         return {
             "digest": self.digest.hex(),
-            "updates": dict(zip(CHANGES, self.counts.tolist(), strict=True)),
+            "updates": {
+                name: count
+                for name, count in zip(CHANGES, self.counts.tolist(), strict=True)
+                if self.of_objects or name != CHANGES[CHANGE]
+            },
             "held_back": self.replacements.held_back,
             "complete_through": self.watermark,
             "batches": self.processed + 1,
@@ -304,9 +309,9 @@ class DeliveryBolt(Bolt):
         waits = len(self.inputs) or len(self.replacements) or self.late_waiting
         return not waits and self.watermark == self.processed
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name; those of
-        subscriptions are a piece of their own, which changes when some are added."""
+        subscriptions are a fragment of their own, which changes when some are added."""
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them
@@ -336,7 +341,7 @@ class DeliveryBolt(Bolt):
                 kept |= named("objects", objects.state(alive, needed) | {"living": seqs})
             return totals | kept | named("retained", retained.state()) | named("sink", unwritten())
 
-        return {"": Piece(others), "subscriptions": Piece(ids, subscriptions.end)}
+        return {"": Fragment(others), "subscriptions": Fragment(ids, subscriptions.end)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch: digest and counts continue; updates that are in committed files are not rewritten.
@@ -353,7 +358,7 @@ class DeliveryBolt(Bolt):
         self.closed = [saved.number] * self.query_tasks
         if self.context.task == 0:  # totals of all tasks
             self.digest.lanes = state["digest"].tolist()
-            self.counts = state["updates"].copy()
+            self.counts[: state["updates"].shape[0]] = state["updates"]  # earlier releases had no `change`
             self.replacements.held_back = int(state["held_back"])
         # all its updates are out: only its floor is still needed
         self.open = deque(_Published(Boundary(*row), self.context.now()) for row in state["boundary"].tolist())

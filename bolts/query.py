@@ -2,10 +2,10 @@
 
 A task processes batches in order, each with its subscription changes, and has an operator for every kind
 (`matching.operator.KindOperator`). An operator matches a batch and closes it: at once, or, where several tasks have a
-copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
-the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
-late updates. Of several delivery tasks each gets the updates of the subscriptions that it owns, and an empty payload
-where there are none. Nothing blocks.
+copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks by way
+of `bolts.aggregation`, after the routing tables have been relaxed if the router uses thresholds; updates that follow
+from the answers are emitted as late updates. Of several delivery tasks each gets the updates of the subscriptions that
+it owns, and an empty payload where there are none. Nothing blocks.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ from matching.operator import (
 from matching.space import Space
 from matching.storage.state import State
 from matching.window import NO_FLOOR, Boundary, Window
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 
 #: Seconds that restoring one subscription takes, roughly; for the order of the restore jobs.
 _RESTORE_S = 1e-6
@@ -390,7 +390,7 @@ class QueryBolt(Bolt):
         for number, query in output.window_requests:
             if not query.more:
                 self.context.count("refills", query.rows[0].shape[0])
-            self.context.emit("window_query", Addressed(code, task, number, query))
+            self._emit_query(Addressed(code, task, number, query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -423,7 +423,11 @@ class QueryBolt(Bolt):
             self.relaxing[key] = (missing - 1, last_batch)
             return
         number, query = capable(self.operators[relaxed.kind], Replicated).relaxed(relaxed.request, last_batch)
-        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
+        self._emit_query(Addressed(relaxed.kind, self.context.task, number, query))
+
+    def _emit_query(self, request: Addressed) -> None:
+        """Send a window query to the aggregation task that joins those of its boundary."""
+        self.context.emit("window_query", request, to=request.body.as_of.number % self.context.size_of("aggregation"))
 
     # -- updates
 
@@ -452,13 +456,13 @@ class QueryBolt(Bolt):
 
     # -- checkpoints
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Copies of results, and of subscriptions that have changed: those of a kind are a piece of their own."""
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Copies of results, and of subscriptions that have changed: those of a kind are a fragment of their own."""
         counts = np.array([self.subscriptions, self.raises_sent])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
         if self.signature is not None:  # the report compares these counts with those of the distribution tasks
             arrays["met"] = np.array([self.met, self.lost, *self.lost_pairs.values()])
-        pieces, results = {}, []
+        fragments, results = {}, []
         for code, operator in self.operators.items():
             kind = self.kinds[code]
             # several tasks may have a subscription: the lowest of them saves it
@@ -467,13 +471,13 @@ class QueryBolt(Bolt):
                 continue
             taken = operator.snapshot(stored.get(kind.name))
             if taken.subscriptions is not None:
-                pieces[kind.name] = Piece(partial(_made, kind.name, taken.subscriptions), taken.version)
+                fragments[kind.name] = Fragment(partial(_made, kind.name, taken.subscriptions), taken.version)
             results.append(partial(_made, kind.name, taken.results))
 
         def others() -> dict[str, np.ndarray]:
             return arrays | {name: values for made in results for name, values in made().items()}
 
-        return {"": Piece(others), **pieces}
+        return {"": Fragment(others), **fragments}
 
     def _saved_here(self, state: State) -> State:
         """The rows of a state that are assigned to no task with a lower number."""

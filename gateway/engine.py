@@ -43,8 +43,8 @@ from matching.model import (
 )
 from matching.reasons import MAX_DEPTH, explain
 from matching.space import DISTANCE, Space
-from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, ParsedSubscription, build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
@@ -207,7 +207,7 @@ class Engine:
             kinds.run, self.space, self.window, engines=engines, windows=window_indexes, fading=self.fading,
             objects=objects,
         )  # fmt: skip
-        filters = filter_refusal(kinds, window_indexes, most_terms)
+        filters = filter_refusal(kinds, window_indexes, most_terms, objects)
         unserved = kinds_without_objects(kinds, engines, window_indexes, self.window) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:

@@ -300,6 +300,12 @@ def number_keys(numbers: Float64) -> Int64:
     return np.where(np.isnan(numbers), np.int64(MISSING_KEY), keys)
 
 
+def numbers_of_keys(keys: Int64) -> Float64:
+    """The numbers that `number_keys` has made these keys of, of any shape; NaN for a missing one. O(n)."""
+    numbers = np.where(keys < 0, keys ^ _TURNED, keys).view(np.float64)
+    return np.where(keys == MISSING_KEY, np.nan, numbers)
+
+
 def list_keys(lists: Sequence[Sequence[str] | None]) -> Int64:
     """Keys of lists of categories, int64[n, MEMBERS]: of each list its distinct keys, ascending, then missing ones."""
     found = np.full((len(lists), MEMBERS), MISSING_KEY)

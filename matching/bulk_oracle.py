@@ -37,7 +37,8 @@ from matching.model import (
     take_rows,
 )
 from matching.naive import passes
-from matching.naive_rows import DecayModel, messages_of, subscriptions_of, tally
+from matching.naive_filters import NaiveInstruction, branches_of
+from matching.naive_rows import DecayModel, NaiveSubscription, messages_of, subscriptions_of, tally
 from matching.naive_shapes import EARTH_RADIUS_M
 from matching.window import NO_FLOOR, Boundary
 
@@ -319,11 +320,40 @@ def _not_dominated(found: Found, among: Int64, k: int) -> Int64:
     return kept[np.lexsort((kept, -found.score[kept]))]
 
 
-def _passing(messages: MessageBatch, table: SubscriptionTable, at: int, row: Int64) -> np.ndarray:
-    """bool[n]: which of these messages satisfy the filter of a subscription. O(n * words)."""
-    subscription = next(subscriptions_of(table.take(np.array([at]))))
-    some = messages_of(messages.take(row)) if subscription.filter else ()
-    return np.array([passes(subscription, message) for message in some] or [True] * row.shape[0], np.bool_)
+def passing_rows(chunk: Chunk, table: SubscriptionTable, at: int, row: Int64) -> np.ndarray:
+    """bool[n]: which of these messages, in ascending order, satisfy the filter of a subscription. O(n * words)."""
+    return _satisfying_all(chunk, next(subscriptions_of(table.take(np.array([at])))), row)
+
+
+def _satisfying_all(chunk: Chunk, subscription: NaiveSubscription, row: Int64) -> np.ndarray:
+    there = np.ones(row.shape[0], np.bool_)
+    for one in subscription.filter:
+        there[there] = _satisfying(chunk, subscription, one, row[there])
+    return there
+
+
+def _satisfying(chunk: Chunk, subscription: NaiveSubscription, one: NaiveInstruction, row: Int64) -> np.ndarray:
+    """bool[n]: which of these messages satisfy an instruction.
+
+    Sets of words are decided for all at once. What else there is, the oracle decides message by message: of a phrase
+    only where all its words are, since words between which no space stands make phrases of many place names.
+    """
+    if one.name in ("either", "neither"):
+        held = np.zeros(row.shape[0], np.int64)
+        for way in branches_of(one):
+            held += _satisfying_all(chunk, subscription._replace(filter=tuple(way)), row)
+        return held >= max(1, one.argument) if one.name == "either" else held == 0
+    words = np.array([word for word in one.words if word >= 0], np.int64)
+    common = np.zeros(row.shape[0], np.int64)
+    if one.name in ("at least", "without", "phrase"):
+        for owner in (chunk.words.owner[each] for each in chunk.words.lists(words)):
+            common += np.isin(row, owner)
+    if one.name in ("at least", "without"):
+        return common >= one.argument if one.name == "at least" else common == 0
+    there = common == words.shape[0] if one.name == "phrase" else np.ones(row.shape[0], np.bool_)
+    alone = subscription._replace(filter=(one,))
+    there[there] = [passes(alone, message) for message in messages_of(chunk.messages.take(row[there]))]
+    return there
 
 
 class Rule(NamedTuple):
@@ -478,7 +508,7 @@ class BulkOracle:
     def _matches(self, chunk: Chunk, at: int) -> UpdateBatch:
         """The matches of a subscription that has no result."""
         row = matching_rows(chunk, self.table, at)
-        seq = chunk.messages.seq[row[_passing(chunk.messages, self.table, at, row)]]
+        seq = chunk.messages.seq[row[passing_rows(chunk, self.table, at, row)]]
         seq = seq[(seq > self._last_seq) & (seq >= self.table.at[at]) & (seq < self._end[at])]
         number, change = np.full(seq.shape, self.table.number[at]), np.full(seq.shape, MATCH, np.int8)
         return UpdateBatch(seq, number, seq, change, np.full(seq.shape, np.nan))
@@ -493,7 +523,7 @@ class BulkOracle:
         compete; otherwise all that are alive.
         """
         eligible = rule.score(chunk, self.table, at)
-        eligible = take_rows(eligible, _passing(chunk.messages, self.table, at, eligible.row))
+        eligible = take_rows(eligible, passing_rows(chunk, self.table, at, eligible.row))
         found, best, done = self._found(eligible, chunk.messages, at, *when, start)
         k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
         rows, changes, places = [], [], []

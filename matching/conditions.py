@@ -13,6 +13,7 @@ from matching.attributes import (
     CATEGORIES,
     CATEGORY,
     MISSING_KEY,
+    NUMBER,
     TYPES,
     AttributeSchema,
     DeclaredAttribute,
@@ -25,6 +26,8 @@ from matching.fields import Fault, Refusal, shown
 WITHIN, ANY_OF, NONE_OF, PRESENT, ABSENT = range(5)
 #: Operators of lists of categories: a message has any of some categories, all of them, or none.
 HAS_ANY, HAS_ALL, HAS_NONE = range(32, 35)
+#: Operators that compare a version of an object with the one before it.
+DECREASED, INCREASED, CHANGED = range(12, 15)
 #: Most conditions of a subscription, and values of one.
 MAX_CONDITIONS = 64
 MAX_VALUES = 1024
@@ -37,6 +40,7 @@ _FIRST_KEY, _LAST_KEY = MISSING_KEY + 1, int(np.iinfo(np.int64).max)
 _BOUNDS = ("lt", "lte", "gt", "gte")
 _OPERATORS = frozenset((*_BOUNDS, "not", "exists"))
 _OF_LISTS = {"any": HAS_ANY, "all": HAS_ALL, "none": HAS_NONE, "not": HAS_NONE}
+_OF_VERSIONS = {"decreased": DECREASED, "decreased_by": DECREASED, "increased": INCREASED, "changed": CHANGED}
 
 Value = float | int | str
 
@@ -45,8 +49,9 @@ class Condition(NamedTuple):
     """One checked condition.
 
     `attribute` is its number in the schema. `WITHIN` has `bounds`, pairs of an operator's name and a value; `ANY_OF`
-    and `NONE_OF` have `values`, and so have the operators of lists. `column` is the first of the attribute's columns
-    among the keys of messages, by default its number.
+    and `NONE_OF` have `values`, and so have the operators of lists, `DECREASED` (by how much at least) and `CHANGED`
+    (how many columns the attribute has). `column` is the first of the attribute's columns among the keys of messages,
+    by default its number.
     """
 
     attribute: int
@@ -55,8 +60,13 @@ class Condition(NamedTuple):
     values: tuple[Value, ...] = ()
     column: int | None = None
 
+    @property
+    def of_versions(self) -> bool:
+        """Whether it compares a version of an object with the one before it."""
+        return DECREASED <= self.operator <= CHANGED
 
-def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | Refusal:
+
+def parse_where(where: Any, schema: AttributeSchema, of_versions: bool = False) -> tuple[Condition, ...] | Refusal:
     """Check the conditions of one subscription.
 
     Parameters
@@ -64,9 +74,11 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
     where : object
         Attribute -> a scalar (equal), a list of scalars (any of them), or an object of `lt`, `lte`, `gt`, `gte`, `not`
         (a scalar or a list) and `exists`, of lists of categories of `any`, `all`, `none`, `not` (a scalar or a list)
-        and `exists`; None for no conditions. Values as `matching.attributes.attribute_value`
-        reads them.
+        and `exists`; `decreased`, `increased`, `changed` (true), and of numbers `decreased_by` (a number above 0); None
+        for no conditions. Values as `matching.attributes.attribute_value` reads them.
     schema : AttributeSchema
+    of_versions : bool
+        Whether conditions on the version before may stand here; within a query they may not.
 
     Returns
     -------
@@ -88,6 +100,9 @@ def parse_where(where: Any, schema: AttributeSchema) -> tuple[Condition, ...] | 
         found = _conditions_of(attribute, schema.attributes[attribute], wanted)
         if isinstance(found, Refusal):
             return found
+        if not of_versions and any(one.of_versions for one in found):
+            what = "compares with the version before, which where may and a query may not"
+            return Refusal("bad_where", f"{name}: {', '.join(map(str, wanted))} {what}")
         if any(len(one.values) > MAX_VALUES for one in found):
             return Refusal("too_many_conditions", f"{name} has a list of more than {MAX_VALUES:,}")
         conditions += [one._replace(column=schema.column_of(attribute)) for one in found]
@@ -101,7 +116,7 @@ def contradiction(where: Any, schema: AttributeSchema) -> Refusal | None:
 
     Asked of subscriptions that come, and not of those in a log, which earlier releases took.
     """
-    conditions = parse_where(where, schema)
+    conditions = parse_where(where, schema, of_versions=True)
     for one in () if isinstance(conditions, Refusal) else conditions:
         first, last = interval_of(one) if one.operator == WITHIN else (0, 0)
         if first > last:
@@ -127,9 +142,15 @@ def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> 
     if not wanted:
         return Refusal("bad_where", f"{declared.name}: the object is empty")
     for name in wanted:
-        if name not in ((*_OF_LISTS, "exists") if lists else _OPERATORS):
+        if name not in _OF_VERSIONS and name not in ((*_OF_LISTS, "exists") if lists else _OPERATORS):
             return Refusal("bad_where", f"{declared.name}: {shown(name)} is no operator")
-    conditions = []
+    conditions = list[Condition]()
+    for name in wanted:
+        if name in _OF_VERSIONS:
+            found = _of_versions(attribute, declared, name, wanted[name])
+            if isinstance(found, Refusal):
+                return found
+            conditions.append(found)
     for name in wanted if lists else ():
         if name in _OF_LISTS:
             values = _values(declared, name, wanted[name])
@@ -160,6 +181,25 @@ def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> 
             return Refusal("bad_where", f"{declared.name} exists: {given} is neither true nor false")
         conditions.append(Condition(attribute, PRESENT if wanted["exists"] else ABSENT))
     return conditions
+
+
+def _of_versions(attribute: int, declared: DeclaredAttribute, name: str, given: Any) -> Condition | Refusal:
+    """A condition on the version before, of this name."""
+    place = f"{declared.name} {name}"
+    if name != "changed" and declared.type in (CATEGORY, CATEGORIES):
+        return Refusal("bad_where", f"{place}: categories have no order; changed compares them")
+    if name != "decreased_by":
+        if given is not True:
+            return Refusal("bad_where", f"{place}: {shown(given)}, where true belongs")
+        return Condition(attribute, _OF_VERSIONS[name], values=(declared.width,) if name == "changed" else ())
+    if declared.type != NUMBER:
+        return Refusal("bad_where", f"{place}: {declared.name} is no number; decreased compares times")
+    values = _values(declared, name, given)
+    if isinstance(values, Refusal):
+        return values
+    if len(values) > 1 or not values[0] > 0:  # type: ignore[operator] - numbers
+        return Refusal("bad_where", f"{place}: {shown(given)}, where a number above 0 belongs")
+    return Condition(attribute, DECREASED, values=values)
 
 
 def _values(declared: DeclaredAttribute, name: str, given: Any) -> tuple[Value, ...] | Refusal:

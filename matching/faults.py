@@ -22,8 +22,10 @@ _OF_REASON = {
     "backfill_of_results": ("backfill",),
     "bad_backfill": ("backfill",),
     "bad_everything": ("everything",),
+    "bad_include": ("include",),
     "bad_k": ("k",),
     "bad_match": ("match",),
+    "bad_on": ("on",),
     "bad_polygon": ("polygon",),
     "bad_query": ("query",),
     "bad_radius": ("radius_m", "circle"),
@@ -38,6 +40,7 @@ _OF_REASON = {
     "match_too_large": ("match",),
     "missing_id": ("subscription_id",),
     "bad_id": ("subscription_id",),
+    "needs_objects": ("on", "where"),
     "no_word_order": ("query",),
     "no_needed_word": ("query",),
     "no_keyword": ("keywords",),
@@ -55,6 +58,7 @@ _OF_REASON = {
     "unknown_attribute": ("where",),
     "unknown_kind": ("kind",),
     "kind_without_engine": ("kind",),
+    "versions_of_results": ("where",),
     "wrong_place": ("region", "lon", "lat"),
     "wrong_shape": ("circle", "polygon", "radius_m"),
 }
@@ -80,6 +84,8 @@ def message_fault(
         return Fault("text", row.get("text"))
     if reason in ("bad_time", "missing_time"):
         return Fault("time", row.get("time"))
+    if reason in ("bad_expiry", "expiry_not_served"):
+        return first(dict.fromkeys(("ttl_s", "expires_at")), lambda _, value: value is not None)
     if reason == "bad_op":
         return Fault("op", row.get("op"))
     if reason == "bad_id":

@@ -9,10 +9,12 @@ microseconds since 1970, distinguished by their size. No zone means UTC; what ha
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
+
+from matching.pieces import text_of_columns
 
 #: What a message can have, in the order of `RawMessage`.
 MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
@@ -261,6 +263,20 @@ def encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def text_columns(name: str, there: Collection[str] = ()) -> list[str]:
+    """The columns of a text, `title,description`; the one column of this name where it is there."""
+    if name in there or "," not in name:
+        return [name]
+    return [one for part in name.split(",") if (one := part.strip())]
+
+
+def text_at(row: Mapping[str, Any], name: str) -> Any:
+    """The text of a row, of one column or several (`text_columns`)."""
+    if "," not in name:
+        return value_at(row, name)
+    return text_of_columns([value_at(row, one) for one in text_columns(name, row)])
 
 
 def value_at(row: Mapping[str, Any], name: str) -> Any:

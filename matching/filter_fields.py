@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.conditions import parse_where
-from matching.fields import Refusal, whole_number
-from matching.filter_programs import Instruction, compile_filter
+from matching.fields import Refusal, shown, whole_number
+from matching.filter_programs import USUAL, Instruction, compile_filter
 from matching.kind_table import Kind
-from matching.model import UNKNOWN_TERM
-from matching.text import Vocabulary
+from matching.model import CHANGE, CHANGES, ENTER, LEAVE, MATCH, UNKNOWN_TERM
+from matching.vocabulary import Vocabulary
 
 #: The region of one that asks for everything, and names none.
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
@@ -20,6 +20,8 @@ EVERYTHING = {False: False, True: True, "": False, "false": False, "true": True}
 ALL_KEYWORDS = 0
 #: Backfill of all earlier messages.
 ALL_EARLIER = 0
+#: Attributes that a refusal names.
+_NAMED = 20
 _UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _TIME = re.compile(r"(\d{1,6})([smhd])")
 #: Texts of `backfill` that are no time, as tables have them.
@@ -54,6 +56,49 @@ def backfill_of(value: Any, kind: Kind) -> int | None | Refusal:
     if found is not None and kind.standing:
         return Refusal("backfill_of_results", f"a {kind.name} keeps a result, which begins as its kind says")
     return found
+
+
+def asked_of(value: Any, kind: Kind, compares: bool) -> int | Refusal:
+    """The updates that a subscription asks for (`matching.filter_programs.ASKED`), or why it is refused.
+
+    Parameters
+    ----------
+    value : any        its `on`, as it came
+    kind : Kind
+    compares : bool    whether it has conditions on the version before: then it gets a `match` for each that holds
+    """
+    if compares and kind.standing:
+        return Refusal("versions_of_results", f"a {kind.name} keeps a result; ask as a kind that keeps none")
+    if compares:
+        return (
+            1 << MATCH if value is None else Refusal("bad_on", "where compares with the version before: leave out on")
+        )
+    if value is None:
+        return USUAL
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    of_objects = {CHANGES[code]: 1 << code for code in (ENTER, LEAVE, CHANGE)}
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(one, str) for one in names):
+        return Refusal("bad_on", f"on is {shown(value)}")
+    if unknown := [one for one in names if one not in of_objects]:
+        return Refusal("bad_on", f"on has {shown(unknown[0])}")
+    asked = sum({of_objects[one] for one in names})
+    if kind.standing and asked & USUAL != USUAL:
+        return Refusal("bad_on", f"a {kind.name} keeps a result, which takes enter and leave: name both")
+    return asked
+
+
+def include_refused(value: Any, vocabulary: Vocabulary) -> Refusal | None:
+    """Why `include` is refused: it is true, for all attributes, or a list of names of some that are declared."""
+    if value is None or isinstance(value, bool):
+        return None
+    if not isinstance(value, list | tuple):
+        return Refusal("bad_include", f"include is {shown(value)}")
+    known = [one.name for one in vocabulary.attributes.attributes]
+    unknown = [one for one in value if one not in known]
+    if unknown:
+        there = ", ".join(known[:_NAMED]) or "none"
+        return Refusal("bad_include", f"include has {shown(unknown[0])}; there are {there}")
+    return None
 
 
 class Shape(NamedTuple):
@@ -102,6 +147,8 @@ def shape_of(obj: Mapping[str, Any], kind: Kind) -> Shape | Refusal | None:
 
 def filter_of(
     where: Any,
+    on: Any,
+    kind: Kind,
     needs: int,
     terms: Sequence[int],
     excluded: Sequence[str],
@@ -115,6 +162,9 @@ def filter_of(
     ----------
     where : any
         As it came; see `matching.conditions.parse_where`.
+    on : any
+        As it came; see `asked_of`.
+    kind : Kind
     needs : int
         As `need_of` says; up to 1 the index tests the keywords alone.
     terms : sequence of int
@@ -130,13 +180,16 @@ def filter_of(
     if needs > 1:
         at_least = needs, [term for term in terms if term != UNKNOWN_TERM]
     without = [term_id for term_id in map(vocabulary.id_of, excluded) if term_id is not None]
-    conditions = parse_where(where, vocabulary.attributes)
+    conditions = parse_where(where, vocabulary.attributes, of_versions=True)
     if isinstance(conditions, Refusal):
         return conditions
-    if not (conditions or without or at_least or shape or query):
+    asked = asked_of(on, kind, any(one.of_versions for one in conditions))
+    if isinstance(asked, Refusal):
+        return asked
+    if not (conditions or without or at_least or shape or query or asked != USUAL):
         return b""
     instruction = None if shape is None else shape.instruction
-    return compile_filter(conditions, without, at_least, instruction, query)
+    return compile_filter(conditions, without, at_least, instruction, query, asked)
 
 
 def asks_no_word(keywords: Any) -> bool:

@@ -7,6 +7,11 @@ argument, number of its words) and its words. The argument is in parentheses; fl
   (attribute): no words.
 - `HAS_ANY`, `HAS_ALL`, `HAS_NONE` (first column of a list of categories, which has `MEMBERS`): keys, ascending. The
   argument of all of these is a column of the messages' keys.
+- `DECREASED` (column): no words, or by how much at least. `INCREASED` (column): no words. `CHANGED` (first column): how
+  many columns. They compare a version of an object with the one before it, and stand in no branch.
+- `ASKED` (a bit for each of `matching.model.CHANGES`): the updates that the subscription asks for; no words. It stands
+  first, and only where these are not `USUAL`. A message always satisfies it, and what compares versions:
+  `matching.version_conditions` tests that.
 - `AT_LEAST` (number of terms that a message needs), `WITHOUT` (0): terms, ascending.
 - `EITHER` (how many, 0 for one), `NEITHER`: branches, of which so many have to hold, or none may; a branch is a program
   like the whole.
@@ -27,10 +32,13 @@ import numpy as np
 
 from matching.attributes import key_of
 from matching.conditions import ANY_OF, HAS_ANY, NONE_OF, WITHIN, Condition, interval_of
-from matching.model import NO_WORDS, Int64
+from matching.model import ENTER, LEAVE, NO_WORDS, Int64
 
 #: Operations beyond those of `matching.conditions`.
 AT_LEAST, WITHOUT, CIRCLE, POLYGON, EITHER, NEITHER, PHRASE = range(5, 12)
+ASKED = 15
+#: Argument of `ASKED` that a program without one stands for: `enter` and `leave`.
+USUAL = 1 << ENTER | 1 << LEAVE
 #: Most groups within each other; `matching.query` allows fewer.
 MAX_NESTED = 16
 #: Layout of a head: operation in the bits from 0, argument from `ARGUMENT_AT`, number of words from `LENGTH_AT`.
@@ -51,6 +59,7 @@ def compile_filter(
     at_least: tuple[int, Sequence[int]] | None = None,
     shape: Instruction | None = None,
     query: Sequence[Instruction] = (),
+    asked: int = USUAL,
 ) -> bytes:
     """The program of one subscription, as bytes of int64; empty if there is nothing to test.
 
@@ -64,12 +73,15 @@ def compile_filter(
         `matching.filters.circle_instruction` or `polygon_instruction`.
     query : sequence of Instruction, optional
         `matching.query_programs.instructions_of_query`.
+    asked : int
+        Argument of `ASKED`.
 
     Notes
     -----
     O(words log words). Cheaper instructions come first.
     """
-    made = list(map(condition_instruction, conditions))
+    made = [] if asked == USUAL else [Instruction(ASKED, asked, ())]
+    made += map(condition_instruction, conditions)
     if without:
         made.append(Instruction(WITHOUT, 0, sorted(set(without))))
     if at_least is not None:
@@ -85,7 +97,7 @@ def condition_instruction(condition: Condition) -> Instruction:
     values: Sequence[int] = ()
     if condition.operator == WITHIN:
         values = interval_of(condition)
-    elif condition.operator in (ANY_OF, NONE_OF) or condition.operator >= HAS_ANY:
+    elif condition.operator in (ANY_OF, NONE_OF) or condition.of_versions or condition.operator >= HAS_ANY:
         values = sorted({key_of(value) for value in condition.values})
     column = condition.attribute if condition.column is None else condition.column
     return Instruction(condition.operator, column, values)
@@ -113,6 +125,12 @@ def instructions_of(program: bytes) -> list[Instruction]:
         made.append(Instruction(head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF, words[at + 1 : end]))
         at = end
     return made
+
+
+def asked_in(program: bytes) -> int:
+    """The updates that a subscription with this filter asks for: the argument of `ASKED`."""
+    first = instructions_of(program)[:1]
+    return first[0].argument if first and first[0].operation == ASKED else USUAL
 
 
 def joined_programs(programs: Sequence[bytes]) -> tuple[Int64, Int64]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.attributes import MEMBERS, MISSING_KEY
-from matching.conditions import ABSENT, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
+from matching.conditions import ABSENT, DECREASED, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
 from matching.filter_programs import (
     ARGUMENT_AT,
+    ASKED,
     AT_LEAST,
     CIRCLE,
     EITHER,
@@ -26,6 +27,7 @@ from matching.filter_programs import (
     NEITHER,
     PHRASE,
     POLYGON,
+    USUAL,
     WITHOUT,
     Instruction,
 )
@@ -86,6 +88,20 @@ def filters_of(offsets: Int64, words: Int64) -> Filters:
     span[has, 0] = offsets[:-1][has] + 1
     span[has, 1] = words[offsets[:-1][has]]
     return as_filters(span, words if words.flags.writeable else words.copy())
+
+
+def asked_by(heads: Int64) -> Int64:
+    """Updates that programs with these first instructions (heads, int64[n]) ask for, int64[n]."""
+    return np.where(heads & 0xFF == ASKED, (heads >> ARGUMENT_AT) & 0xFFFFFF, USUAL)
+
+
+def asked_of(table: SubscriptionTable) -> Int64:
+    """Updates that the rows of a table ask for, int64[n] (`matching.filter_programs.ASKED`). O(n)."""
+    found = np.full(len(table), USUAL)
+    if table.filter_words.shape[0]:
+        has = np.diff(table.filter_offsets) > 0
+        found[has] = asked_by(table.filter_words[table.filter_offsets[:-1][has] + 1])
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes
@@ -171,6 +187,14 @@ class FilterStore:
         self._dead += int(self._span[slots, 1].sum())
         self._span[slots, 0] = _NONE
         self._count -= slots.shape[0]
+
+    def asked(self, slots: Int32) -> Int64 | None:
+        """Updates that slots ask for, int64[n] (`matching.filter_programs.ASKED`); None if all ask for `USUAL`."""
+        has = slots < self._span.shape[0]
+        has[has] = self._span[slots[has], 0] >= 0
+        found = np.full(slots.shape[0], USUAL)
+        found[has] = asked_by(self._words[self._span[slots[has], 0]])
+        return None if (found == USUAL).all() else found
 
     def slots(self) -> Int32:
         """Slots that have a program, ascending, int32[n]. O(slots)."""
@@ -340,6 +364,8 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_
                 fits = _in_polygon(words, numbers, begin, argument, lon, lat, filters.limbs)
             elif operation >= HAS_ANY:
                 fits = _list_fits(words, operation, begin, after, keys, row, argument)
+            elif operation >= DECREASED:
+                fits = True  # about two versions, or about no message: see `matching.version_conditions`
             else:
                 groups[depth, 0], groups[depth, 1], groups[depth, 2] = after, end, operation
                 groups[depth, 3] = argument
@@ -422,7 +448,7 @@ def _shared(words, begin, after, terms, first, last, most):
 def _in_a_row(words, begin, after, most_between, order, first, last):
     """Whether order[first:last] has words[begin:after] in this order, with at most so many others between.
 
-    `JOINED_ID` counts only where the words have it.
+    `JOINED_ID` counts only where the words have it; two of them end a column, behind which nothing follows.
     """
     length = after - begin
     for start in range(first, last - length + 1):
@@ -431,6 +457,8 @@ def _in_a_row(words, begin, after, most_between, order, first, last):
         # of all ways to go on from here, the nearest place of each word ends first
         at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
         while at < after and place < end:
+            if order[place] == JOINED_ID == order[place - 1]:
+                break
             if order[place] == words[at]:
                 at += 1
             elif order[place] == JOINED_ID:

@@ -2,22 +2,36 @@
 
 A version ends when its object gets a new one or is deleted; several in a batch count as the one that stands at its
 boundary. `Holders` finds the subscriptions whose results have a version that ends. `Succession` says which version an
-object had at the last boundary, so that one which is in a result before and after neither leaves nor enters.
+object had at the last boundary, so that one which is in a result before and after neither leaves nor enters, but
+changes for those that ask.
 """
 
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit_no_refcount
+from matching.filters import asked_of
 from matching.influence import KeyRows, enter_row, find_row
-from matching.model import ENTER, LEAVE, Int32, Int64, MessageBatch, UpdateBatch, take_rows
+from matching.model import (
+    CHANGE,
+    ENTER,
+    LEAVE,
+    Int32,
+    Int64,
+    MessageBatch,
+    SubscriptionTable,
+    UpdateBatch,
+    take_rows,
+)
 from matching.storage.slots import as_input, grown
 from matching.storage.squares import home_of_key
 from matching.window import Boundary
 
 #: Notes are made anew from the results when there are this many times as many as entries, and some more.
 _STALE, _FEW_NOTES = 2, 4096
+_NO_NUMBERS = np.zeros(0, np.int64)
 
 
 class Holders:
@@ -82,10 +96,13 @@ class Succession(NamedTuple):
         every, first = np.unique(np.concatenate([self.seq, seq]), return_index=True)
         return Succession(every, np.concatenate([self.before, before])[first])
 
-    def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
+    def difference(
+        self, boundary: Boundary, number: Int64, before: Any, now: Any, asking: Int64 = _NO_NUMBERS
+    ) -> UpdateBatch:
         """Updates of subscriptions (int64[rows]) between results at the last boundary and at this one; leaves first.
 
-        `before` and `now` are as in `matching.result_rows`. Objects that stay have no update. O(n log n).
+        `before` and `now` are as in `matching.result_rows`. Objects that stay have no update, but a `change` for those
+        of the subscriptions in `asking` (int64[m]) if they have another version. O(n log n).
         """
         (offsets, left, left_score, *_), (now_offsets, came, came_score, *_) = before, now
         owner = np.concatenate([np.repeat(number, np.diff(offsets)), np.repeat(number, np.diff(now_offsets))])
@@ -100,6 +117,10 @@ class Succession(NamedTuple):
         same = (seq[order][1:] == seq[order][:-1]) & (owner[order][1:] == owner[order][:-1])
         changes = np.ones(owner.shape[0], np.bool_)
         changes[order[1:][same]] = changes[order[:-1][same]] = False
+        if asking.shape[0] and self.seq.shape[0]:
+            stay = order[1:][same]  # the sort is stable: of each pair the row that came
+            stay = stay[(origin != came)[stay - left.shape[0]] & np.isin(owner[stay], asking)]
+            changes[stay], change[stay] = True, CHANGE
         as_of, score = np.full(owner.shape[0], boundary.last_seq), np.concatenate([left_score, came_score])
         return take_rows(UpdateBatch(as_of, owner, np.concatenate([left, came]), change, score), changes)
 
@@ -108,21 +129,34 @@ NO_SUCCESSION = Succession(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class Successions:
-    """Those of the batches whose updates are not all out yet."""
+    """Those of the batches whose updates are not all out yet, and the subscriptions that ask for changes."""
 
     def __init__(self) -> None:
         self._by_batch: dict[int, Succession] = {}
+        self._asking: set[int] = set()  # numbers
+        self._ending: deque[tuple[int, Int64]] = deque()  # batch, and numbers that end with it
 
-    def note(self, boundary: Boundary, succession: Succession, watermark: int) -> None:
-        """Keep that of a batch, and forget those up to `watermark`."""
+    def add(self, table: SubscriptionTable) -> None:
+        """Note those of new subscriptions that ask for changes. O(n)."""
+        if table.filter_words.shape[0]:
+            self._asking.update(table.number[asked_of(table) >> CHANGE & 1 == 1].tolist())
+
+    def note(self, boundary: Boundary, succession: Succession, watermark: int, gone: Int64 = _NO_NUMBERS) -> None:
+        """Keep that of a batch, with which subscriptions `gone` end, and forget what is up to `watermark`."""
         for batch in [batch for batch in self._by_batch if batch <= watermark]:
             del self._by_batch[batch]
+        while self._ending and self._ending[0][0] <= watermark:
+            self._asking.difference_update(self._ending.popleft()[1].tolist())
         if succession.seq.shape[0]:
             self._by_batch[boundary.number] = succession
+        if self._asking and gone.shape[0]:
+            self._ending.append((boundary.number, gone))
 
     def difference(self, boundary: Boundary, number: Int64, before: Any, now: Any) -> UpdateBatch:
         """As `Succession.difference`, of the batch of this boundary."""
-        return self._by_batch.get(boundary.number, NO_SUCCESSION).difference(boundary, number, before, now)
+        succession = self._by_batch.get(boundary.number, NO_SUCCESSION)
+        asking = np.fromiter(self._asking, np.int64, len(self._asking)) if succession.seq.shape[0] else _NO_NUMBERS
+        return succession.difference(boundary, number, before, now, asking)
 
 
 def first_rows(messages: MessageBatch) -> Int64:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from matching.conditions import DECREASED
 from matching.filter_fields import ALL_KEYWORDS
 from matching.filter_programs import (
+    ASKED,
     AT_LEAST,
     CIRCLE,
     EITHER,
@@ -37,8 +39,8 @@ from matching.model import (
     UInt8,
     empty,
 )
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from matching.words.message_words import MessageTerms
 
@@ -220,6 +222,7 @@ class SegmentConditions:
         self._filters = [
             (_name_of(one.operation, one.argument, kind, vocabulary), filters_of(*joined_programs([program_of([one])])))
             for one in instructions
+            if not DECREASED <= one.operation <= ASKED  # no message alone fails these
             # that of `match` is counted as the keywords are
             if one.operation != AT_LEAST or one.argument != parsed.needs or list(one.words) != self._terms
         ]

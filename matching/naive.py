@@ -26,6 +26,9 @@ Rules:
   (`op` 1) ends it; any other row that is not visible was set aside, and changes nothing. The result of a `boolean`
   subscription is the set of living objects that match; its updates are the differences at each seq. One that is new
   has what is there in its result, which is not told; one that has ended gives no leaves.
+- A subscription gets the updates that it asks for: by default `enter` and `leave`; `change` is of a version that takes
+  the place of another in the result. With conditions on the version before it has no result: it gets a `match` of each
+  version that matches and satisfies these against the version that it replaces.
 - There the other kinds start from the living versions, whatever the window leaves of them, and show any change at the
   next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor enters; one
   that was deleted in between and came again does both.
@@ -39,6 +42,7 @@ from matching.errors import TopologyError
 from matching.model import (
     ANY_KEYWORD,
     BOOLEAN,
+    CHANGE,
     DECAY,
     ENTER,
     KNN,
@@ -50,7 +54,7 @@ from matching.model import (
     Removals,
     SubscriptionTable,
 )
-from matching.naive_filters import NaiveInstruction, holds
+from matching.naive_filters import NaiveInstruction, happened, holds
 from matching.naive_rows import (
     DecayModel,
     Extras,
@@ -94,6 +98,14 @@ def first_failed(subscription: NaiveSubscription, message: NaiveMessage) -> Naiv
         one for one in subscription.filter if not holds(one, lon, lat, message.carried, message.keys, message.order)
     )
     return next(failed, None)
+
+
+def asks_for(subscription: NaiveSubscription, change: int) -> bool:
+    """Whether a subscription to objects asks for updates of a kind (`matching.model.CHANGES`)."""
+    for one in subscription.filter:
+        if one.name == "asked":
+            return one.argument // 2**change % 2 == 1
+    return change in (ENTER, LEAVE)
 
 
 def boxes(region: tuple[float, float, float, float]) -> list[tuple[float, float, float, float]]:
@@ -577,11 +589,18 @@ class Oracle:
                 and boolean_match(subscription, each)
                 for each in (before, after)
             )
+            change, seq = (CHANGE, row.seq) if was else (ENTER, row.seq)
             if was and not now:
                 assert before is not None
-                yield NaiveUpdate(row.seq, number, before.seq, LEAVE, math.nan)
-            if now and not was:
-                yield NaiveUpdate(row.seq, number, row.seq, ENTER, math.nan)
+                change, seq = LEAVE, before.seq
+            if asks_for(subscription, MATCH):
+                if before is None or after is None:
+                    continue
+                if not all(happened(one, before.keys, after.keys) for one in subscription.filter):
+                    continue
+                change, was, seq = MATCH, False, row.seq
+            if (was or now) and asks_for(subscription, change):
+                yield NaiveUpdate(row.seq, number, seq, change, math.nan)
         for number, standing in self._standing.items():
             if before is not None:
                 standing.withdraw(before.seq)
@@ -626,6 +645,9 @@ class Oracle:
                     yield NaiveUpdate(boundary.last_seq, number, seq, LEAVE, standing.reported[seq])
             for seq in sorted(now.keys() - set(present.values())):
                 yield NaiveUpdate(boundary.last_seq, number, seq, ENTER, now[seq])
+            if asks_for(standing.subscription, CHANGE):
+                for seq in sorted(now.keys() & set(present.values()) - standing.reported.keys()):
+                    yield NaiveUpdate(boundary.last_seq, number, seq, CHANGE, now[seq])
             standing.reported = now
             standing.changed = False
         self._successor = {}

@@ -13,10 +13,13 @@ from typing import NamedTuple
 from matching.naive_shapes import in_circle, in_polygon, unit_vector
 
 _MISSING = -(2**63)
-#: Among the words of a message and of a phrase: no space is between the two beside it.
+#: Among the words of a message and of a phrase: no space is between the two beside it. Two of them stand between the
+#: columns of a message.
 _JOINED = -3
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
-_NAMES += ("either", "neither", "phrase")
+_NAMES += ("either", "neither", "phrase", "decreased", "increased", "changed", "asked")
+#: Those that say nothing of a message by itself.
+_OF_VERSIONS = ("decreased", "increased", "changed")
 #: Operations of lists of categories, and how many keys a message has of such a list.
 _OF_LISTS, _MEMBERS = {32: "has any", 33: "has all", 34: "has none"}, 16
 
@@ -63,11 +66,14 @@ def holds(
     order : sequence of int     its terms in order of appearance, below 0 for a word without one, -3 for what joins two
     """
     name, argument, words = one
+    if name == "asked" or name in _OF_VERSIONS:
+        return True
     if name in ("either", "neither"):
         held = sum(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches_of(one))
         return held >= max(1, argument) if name == "either" else not held
     if name == "phrase":
-        return any(_others(order[start:], words) <= argument for start in range(len(order)))
+        columns = _columns(order)
+        return any(_others(one[start:], words) <= argument for one in columns for start in range(len(one)))
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
         return common >= argument if name == "at least" else common == 0
@@ -87,6 +93,30 @@ def holds(
     return name == "present" or (words[0] <= key <= words[1] if name == "within" else key in words)
 
 
+def happened(one: NaiveInstruction, before: Sequence[int], now: Sequence[int]) -> bool:
+    """Whether a version of an object satisfies an instruction against the one before, by the keys of both.
+
+    One that says nothing of versions is satisfied. A value that one of the two lacks satisfies nothing.
+    """
+    name, column, words = one
+    if name not in _OF_VERSIONS:
+        return True
+    columns = range(column, column + (words[0] if name == "changed" else 1))
+    old, new = ([keys[at] if at < len(keys) else _MISSING for at in columns] for keys in (before, now))
+    if _MISSING in (old[0], new[0]):
+        return False
+    if name == "changed":
+        return old != new
+    if name == "increased":
+        return new[0] > old[0]
+    return _of_key(old[0]) - _of_key(new[0]) >= _number(words[0]) if words else new[0] < old[0]
+
+
+def _of_key(key: int) -> float:
+    """The number of a key: its bits, of a negative one all but the sign turned over."""
+    return _number(key if key >= 0 else -1 - key - 2**63)
+
+
 def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
     """The branches of an instruction that has some."""
     found, at = [], 0
@@ -94,6 +124,18 @@ def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
         end = at + 1 + group.words[at]
         found.append(list(_cut(group.words[at + 1 : end])))
         at = end
+    return found
+
+
+def _columns(order: Sequence[int]) -> list[list[int]]:
+    """The words of each column of a message."""
+    found: list[list[int]] = [[]]
+    for word in order:
+        if word == _JOINED and found[-1][-1:] == [_JOINED]:
+            found[-1].pop()
+            found.append([])
+        else:
+            found[-1].append(word)
     return found
 
 

@@ -1,11 +1,29 @@
 """Words as people write them: the pieces that the tokeniser cuts one into.
 
 `BTC&ETH` gives `btc`, `JOINED`, `eth`; `東京都` gives `東`, `東京`, `京`, `京都`, `都`. A text has its terms in order
-of appearance in the same form, so that a word is in it where all its pieces stand in a row.
+of appearance in the same form, so that a word is in it where all its pieces stand in a row. Where a text of several
+columns goes from one to the next it has `JOINED` twice (`BETWEEN_COLUMNS`), which no word and no phrase crosses.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 #: Stands between two pieces of a word, and for it among the ids of terms (below 0: no term).
 JOINED, JOINED_ID = "", -3
+#: Between the columns of a text: Unicode's paragraph separator.
+BETWEEN_COLUMNS = "\u2029"
+
+
+def text_of_columns(values: Sequence[Any]) -> Any:
+    """The text of the columns of one message, empty ones left out; the first value that is no text, if one is none.
+
+    None, or an empty text, where all are missing or empty.
+    """
+    if len(values) == 1:
+        return values[0]
+    there = [value for value in values if value is not None and value != ""]
+    odd = next((value for value in there if not isinstance(value, str)), None)
+    return odd if odd is not None else BETWEEN_COLUMNS.join(there) if there else None
 
 
 class Word(tuple[str, ...]):

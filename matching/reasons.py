@@ -35,10 +35,14 @@ REASONS = {
     "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_everything": "everything must be true or false",
+    "bad_expiry": "ttl_s of an object must be seconds above 0, or expires_at a time; only one of them",
+    "expiry_not_served": "objects end by time (ttl_s, expires_at) in a served stream alone; send a deletion",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number (a float: below 2^53), of at most {MAX_ID_CHARACTERS} characters",
+    "bad_include": "include must be true, or a list of declared attributes, which updates carry then",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
     "bad_match": "match must be all, any, or a whole number from 1: how many distinct words of the keywords are needed",
+    "bad_on": "on must be a list of enter, leave, change: the updates of objects that are wanted",
     "bad_op": "op must be publish (0) or delete (1)",
     "bad_polygon": "polygon must be a GeoJSON geometry, Polygon or MultiPolygon, whose rings end where they begin",
     "bad_query": "query must be words, OR, brackets and -, as in ramen (late OR night) -closed, or an object of all, "
@@ -50,7 +54,8 @@ REASONS = {
     "bad_tell": "tell must be an object of at, zone, quiet, most_an_hour, similar, paused, as documented",
     "bad_time": "the time has none of the forms that are read, or a zone that is not known",
     "bad_utf8": "the text is not valid UTF-8, or has half a surrogate pair",
-    "bad_where": "where must be an object of attributes, with a value, a list, or lt, lte, gt, gte, not, exists",
+    "bad_where": "where must be an object of attributes, with a value, a list, or lt, lte, gt, gte, not, exists, "
+    "or of objects decreased, decreased_by, increased, changed",
     "broken_file": "the file cannot be read to its end",
     "coordinate_not_finite": "a coordinate is NaN or infinite",
     "coordinate_not_number": "a coordinate is text that is no plain decimal number",
@@ -67,6 +72,8 @@ REASONS = {
     "missing_coordinate": "longitude or latitude is missing",
     "missing_id": "subscription_id is missing",
     "missing_time": "the time is missing, where one is required",
+    "needs_objects": "on and conditions on the version before (decreased, decreased_by, increased, changed) need a "
+    "stream of objects (--objects)",
     "no_needed_word": "the query also takes messages without any of its words, by which this kind ranks: add a word "
     "that all must have, or ask as a kind that does not rank",
     "no_keyword": "no word is left of the keywords",
@@ -92,6 +99,8 @@ REASONS = {
     "radius_in_plane": "radius_m of a kind with alpha needs --distance sphere",
     "unknown_column": "a column's name is nearly one that subscriptions have; check the spelling, or name it otherwise",
     "unknown_kind": "kind must be one of {kinds}",
+    "versions_of_results": "conditions on the version before are of boolean: each version that satisfies them is one "
+    "match",
     "wrong_place": "{region_taken} a region{or_shape} and no point, the other kinds a point and no region",
     "wrong_shape": "{circle_taken} a circle, {polygon_taken} a polygon, {radius_taken} radius_m; only one of them",
     "wrong_type": "a value has the wrong type",

@@ -20,7 +20,7 @@ from matching.model import KEYWORDS_BY_KIND, TERM, Float64, Int64, SubscriptionT
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import with_reserved
 from matching.space import Space
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
+from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import (
     NO_REGION,
     SUBSCRIPTION_COLUMNS,
@@ -28,6 +28,7 @@ from matching.validate import (
     misspelt,
     subscription_row,
 )
+from matching.vocabulary import Vocabulary, unit_weights
 from matching.words.message_words import MessageWords
 
 #: Rows below which one at a time is faster.

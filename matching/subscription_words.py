@@ -6,7 +6,7 @@ from typing import Any
 
 from matching.conditions import contradiction
 from matching.fields import Fault, Refusal, encodes
-from matching.filter_fields import ALL_KEYWORDS, asks_no_word, need_of
+from matching.filter_fields import ALL_KEYWORDS, asks_no_word, include_refused, need_of
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
 from matching.model import UNKNOWN_TERM
@@ -21,7 +21,8 @@ from matching.query_programs import (
 )
 from matching.reasons import MAX_BEGUN, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.text import MAX_TEXT_CHARACTERS
+from matching.vocabulary import Vocabulary
 from matching.words.beginnings import MARK
 
 #: What means something in `query` alone, and would be passed over among keywords.
@@ -45,7 +46,13 @@ def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal 
             if (found := _OF_QUERIES.search(text)) is not None:
                 what = f"{name} has {found[0]}, which means something in query alone: write it in query"
                 return Refusal("query_in_keywords", what, Fault(name, value))
-    return contradiction(obj.get("where"), vocabulary.attributes)
+    return include_refused(obj.get("include"), vocabulary) or contradiction(obj.get("where"), vocabulary.attributes)
+
+
+def has_query_marks(keywords: Any) -> bool:
+    """Whether keywords that passed all other checks have what means something in a query alone."""
+    text = keywords if isinstance(keywords, str) else "\n".join(keywords or ())
+    return _OF_QUERIES.search(text) is not None
 
 
 def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found | str:

@@ -1,7 +1,7 @@
-"""From text to terms, and from terms to weighted vectors. The only tokeniser of the project.
+"""From text to terms: the only tokeniser of the project.
 
 The ETL calls it on messages, the loader of subscriptions on keywords, so both sides always agree on what a word
-is. Pure functions and one class; nothing here reads a file.
+is. Pure functions; nothing here reads a file.
 
 What a term is: text is unescaped (HTML entities that end with a semicolon), normalised (NFKC, case folded, invisible
 characters removed) and cut. URLs are dropped, with the letters beyond ASCII in them. `#tag` and `@user` stay whole,
@@ -12,30 +12,24 @@ other runs of letters, marks and digits are one term; so are some names with sig
 
 What people write between two spaces is a word, however many terms it gives: its pieces. They are in a text if they
 stand in a row there, without a space. For that a text has its terms in order of appearance, with `JOINED` between two
-that no space separates; where characters and their pairs alternate, a pair says so itself.
+that no space separates; where characters and their pairs alternate, a pair says so itself. Between the columns of a
+text `JOINED` stands twice (`matching.pieces.BETWEEN_COLUMNS`).
 """
 
 import html
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from html.entities import html5
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
 
-import numpy as np
 import regex
 import Stemmer
-from numpy.typing import NDArray
 
-from matching.attributes import NO_ATTRIBUTES, AttributeSchema
-from matching.errors import CheckpointError, ConfigError
-from matching.model import TERM, WEIGHT, Float32, Float64, Int32, Int64
-from matching.pieces import JOINED, JOINED_ID, Word
-from matching.words.beginnings import Beginnings
+from matching.errors import ConfigError
+from matching.pieces import BETWEEN_COLUMNS, JOINED
 
 #: Longest text that is let in (`matching.validate`), in characters: 200 times a long tweet, yet a batch of such texts
 #: still fits in memory.
@@ -43,9 +37,6 @@ MAX_TEXT_CHARACTERS = 65_536
 
 #: Terms are cut after this many characters, so that a megabyte without a space cannot become a key in every index.
 MAX_TERM_CHARACTERS = 128
-
-#: Document frequency that a term is taken to have when it turns up after the vocabulary was made.
-LATE_DOCUMENT_FREQUENCY = 0.5
 
 # Unicode's stream-safe limit. Normalisation sorts each run of combining marks by insertion, which takes quadratic
 # time on a long hostile run; the two halfwidth voice marks are letters by class but turn into marks.
@@ -111,7 +102,10 @@ def tokenise(text: str) -> list[str]:
 
 
 def cut_words(text: str) -> list[list[str]]:
-    """The words of a text as people write them, each as its pieces, with `JOINED` between them; as of `tokenise`."""
+    """The words of a text as people write them, each as its pieces, with `JOINED` between them; as of `tokenise`.
+
+    Where words of two columns meet, two `JOINED` stand between like a word of their own.
+    """
     if "&" in text:
         text = _ENTITY.sub(_character_of, text)
     if not text.isascii():
@@ -144,10 +138,11 @@ def _character_of(entity: re.Match[str]) -> str:
 def _cut_unicode(text: str) -> list[list[str]]:
     """`cut_words` for any script, after entities are undone."""
     words: list[list[str]] = []
-    goes_on, end, text = False, 0, normalise(text)
+    goes_on, column_ends, end, text = False, False, 0, normalise(text)
     for match in _TOKEN.finditer(text):
         kind, token, between = match.lastgroup, match.group(), text[end : match.start()]
         goes_on = goes_on and not (" " in between or (between and _SPACE.search(between)))
+        column_ends = column_ends or BETWEEN_COLUMNS in between
         end = match.end()
         if kind is None:  # a link
             goes_on = False
@@ -159,11 +154,13 @@ def _cut_unicode(text: str) -> list[list[str]]:
             characters = [piece[:MAX_TERM_CHARACTERS] for piece in _CHARACTER.findall(token)]
             pairs = [(a + b)[:MAX_TERM_CHARACTERS] for a, b in zip(characters, characters[1:], strict=False)]
             pieces = [piece for two in zip_longest(characters, pairs) for piece in two if piece]
+        if column_ends and words:
+            words.append([JOINED, JOINED])
         if goes_on:
             words[-1] += (JOINED, *pieces)
         else:
             words.append(pieces)
-        goes_on = True
+        goes_on, column_ends = True, False
     return words
 
 
@@ -254,355 +251,3 @@ def has_unspaced(text: str) -> bool:
 def is_pair(term: str) -> bool:
     """Whether a term is a pair of characters of a script that does not separate words."""
     return not term.isascii() and _UNSPACED.match(term) is not None and len(_CHARACTER.findall(term)) > 1
-
-
-def inverse_document_frequency(messages: int, document_frequency: float) -> float:
-    """idf = ln(1 + N / df); `document_frequency` > 0."""
-    return math.log(1.0 + messages / document_frequency)
-
-
-def unit_weights(raw: Float64, offsets: Int64) -> Float32:
-    """Scale the rows of a ragged column to unit L2 norm.
-
-    Parameters
-    ----------
-    raw : float64[nnz]          count * idf, or idf, in ascending term id within a row
-    offsets : int64[n + 1]      cuts `raw` into rows
-
-    Returns
-    -------
-    float32[nnz]
-        A row of zeros stays zero.
-
-    Notes
-    -----
-    O(nnz). Squares are summed one after another in float64, never pairwise or in blocks, so that one row alone, a whole
-    data set, and a loop in plain Python give the same bits.
-    """
-    lengths = np.diff(offsets)
-    rows = np.repeat(np.arange(lengths.shape[0]), lengths)
-    norms = np.sqrt(np.bincount(rows, weights=raw * raw, minlength=lengths.shape[0]))
-    norms[norms == 0.0] = 1.0
-    return (raw / norms[rows]).astype(WEIGHT)
-
-
-class TermVector(NamedTuple):
-    """Terms of one message or subscription.
-
-    terms : int32[n]        ascending, without repeats
-    counts : int32[n]       1 for subscriptions
-    weights : float32[n]    unit L2 norm
-    unknown : int           distinct terms left out because the vocabulary lacks them
-    stopped : int           distinct terms left out because they are removed stop terms
-    """
-
-    terms: Int32
-    counts: Int32
-    weights: Float32
-    unknown: int
-    stopped: int
-
-
-class TermColumns(NamedTuple):
-    """Terms of many messages: row r has `terms[offsets[r]:offsets[r + 1]]`.
-
-    offsets : int64[rows + 1]
-    terms : int32[nnz]       ascending within a row, without repeats
-    counts : int32[nnz]
-    weights : float32[nnz]   unit L2 norm for each row
-    unknown, stopped : int32[rows]
-        Distinct terms that are left out, as of `TermVector`.
-    """
-
-    offsets: Int64
-    terms: Int32
-    counts: Int32
-    weights: Float32
-    unknown: Int32
-    stopped: Int32
-
-
-class Vocabulary:
-    """All terms of a collection with their statistics; `term_id` 0 is the rarest.
-
-    Parameters
-    ----------
-    terms : sequence of str
-        In the order of their ids: ascending document frequency, then term.
-    document_frequency, collection_count : sequence of int
-        Messages with the term, and its occurrences in all of them.
-    idf : sequence of float
-        ln(1 + N / df), as the ETL stored it.
-    messages : int
-        N, the number of kept messages.
-    total_tokens : int, optional
-        Default: the sum of `collection_count`.
-    stop_terms : iterable of str
-        Terms the ETL removed because they were in too many messages.
-    stem_language : str
-        The language the ETL stemmed with; "" for none.
-    folds_accents : bool
-        Whether the ETL folded accents.
-    attributes : AttributeSchema
-        What else subscriptions can name: the attributes of the messages. More may be declared later.
-    most_terms : int
-        How many terms may be admitted later.
-    keeps_order : bool
-        Whether the messages have the order of their words.
-
-    Attributes
-    ----------
-    admitted : list of str
-        Terms admitted so far, in that order.
-    grows : bool
-        Whether beginnings of words are terms, which are admitted (`matching.words.beginnings`); otherwise they mean the
-        words there are.
-    forgotten : int
-        How often the admitted terms were forgotten.
-    form : callable or None
-        What the terms of a text are turned into (`term_form`).
-
-    Notes
-    -----
-    About 200 bytes and 0.3 us to build a term. Columns are indexed by id. The collection's terms have ids from
-    `most_terms` on, in their order; those of admitted terms descend from there, so that the newest is the first where
-    ids ascend. No id ever changes.
-    """
-
-    def __init__(
-        self,
-        terms: Sequence[str],
-        document_frequency: Sequence[int] | NDArray[np.integer],
-        collection_count: Sequence[int] | NDArray[np.integer],
-        idf: Sequence[float] | NDArray[np.floating],
-        messages: int,
-        total_tokens: int | None = None,
-        stop_terms: Iterable[str] = (),
-        stem_language: str = "",
-        folds_accents: bool = False,
-        attributes: AttributeSchema = NO_ATTRIBUTES,
-        most_terms: int = 0,
-        keeps_order: bool = True,
-    ):
-        self.keeps_order = keeps_order
-        self.attributes = attributes
-        self.terms = list(terms)
-        self.most_terms = most_terms
-        self.admitted: list[str] = []
-        self.forgotten = 0
-        self.grows = most_terms > 0
-        self.beginnings = Beginnings()
-        self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
-        self.collection_count = _from_id(most_terms, collection_count, np.int64)
-        self.idf: Float64 = _from_id(most_terms, idf, np.float64)
-        self.messages = messages
-        self.total_tokens = int(np.sum(collection_count)) if total_tokens is None else total_tokens
-        self.stop_terms = frozenset(stop_terms)
-        self.stem_language = stem_language
-        self.folds_accents = folds_accents
-        self.form = term_form(stem_language, folds_accents)
-        self._ids = {term: term_id for term_id, term in enumerate(self.terms, start=most_terms)}
-        if not len(self._ids) == len(document_frequency) == len(collection_count) == len(idf):
-            raise ConfigError("vocabulary: columns of different length or a term that occurs twice; run the ETL again")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # a stemmer cannot be pickled: it is made again
-        columns = (self.document_frequency, self.collection_count, self.idf)
-        statistics = *(column[self.most_terms :] for column in columns), self.messages, self.total_tokens
-        form = self.stop_terms, self.stem_language, self.folds_accents, self.attributes
-        form = *form, self.most_terms, self.keeps_order
-        return Vocabulary, (self.terms, *statistics, *form), (self.admitted, self.idf[self.first_id : self.most_terms])
-
-    def __setstate__(self, state: tuple[list[str], Float64]) -> None:
-        admitted, idf = state
-        self._append(admitted)
-        self.idf[self.first_id : self.most_terms] = idf
-
-    @classmethod
-    def of_counts(
-        cls,
-        messages: Iterable[Mapping[str, int]],
-        stem_language: str = "",
-        folds_accents: bool = False,
-        most_terms: int = 0,
-        attributes: AttributeSchema = NO_ATTRIBUTES,
-    ) -> "Vocabulary":
-        """Make the vocabulary of messages given as counts by term; for small collections and for tests."""
-        document_frequency: Counter[str] = Counter()
-        collection_count: Counter[str] = Counter()
-        total = 0
-        for counts in messages:
-            total += 1
-            document_frequency.update(counts.keys())
-            collection_count.update(counts)
-        # Sorted by UTF-8 bytes, as Spark sorts strings.
-        terms = sorted(document_frequency, key=lambda term: (document_frequency[term], term.encode()))
-        return cls(
-            terms,
-            [document_frequency[term] for term in terms],
-            [collection_count[term] for term in terms],
-            [inverse_document_frequency(total, document_frequency[term]) for term in terms],
-            total,
-            stem_language=stem_language,
-            folds_accents=folds_accents,
-            attributes=attributes,
-            most_terms=most_terms,
-        )
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @property
-    def first_id(self) -> int:
-        """The lowest id that a term has."""
-        return self.most_terms - len(self.admitted)
-
-    @property
-    def reserved(self) -> int:
-        """The id of the reserved term (`matching.reserved`): above those of all words, and the same for good."""
-        return self.most_terms + len(self.terms)
-
-    def term_of(self, term_id: int) -> str:
-        """The term of an id."""
-        late = self.most_terms - 1 - term_id
-        return self.admitted[late] if late >= 0 else self.terms[term_id - self.most_terms]
-
-    def id_of(self, term: str) -> int | None:
-        """The id of a term (already tokenised and stemmed), None if it has none."""
-        return self._ids.get(term)
-
-    def count_terms(self, text: str) -> dict[str, int]:
-        """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
-        return count_terms(text, self.form)
-
-    def terms_of(self, text: str) -> list[str]:
-        """Terms of a text in order of appearance, with repeats, folded and stemmed the way this vocabulary was."""
-        return terms_of(text, self.form)
-
-    def words_of(self, text: str) -> list[Word]:
-        """Words of a text as people write them, their pieces folded and stemmed the way this vocabulary was."""
-        return list(map(Word, words_of(text, self.form)))
-
-    def order_of(self, text: str) -> list[int]:
-        """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none."""
-        pieces = (piece for word in words_of(text, self.form) for piece in word)
-        return [self._ids.get(piece, -1) if piece else JOINED_ID for piece in pieces]
-
-    def words_from(self, beginning: str) -> list[str]:
-        """Terms that begin so. O(log terms + found)."""
-        return self.beginnings.words(self, beginning)
-
-    def as_it_is(self) -> "Vocabulary":
-        """This one, for questions about messages that are there: beginnings of words mean the words there are. O(1)."""
-        found = object.__new__(Vocabulary)
-        found.__dict__ |= self.__dict__ | {"grows": False}
-        return found
-
-    def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:
-        """Distinct terms of a subscription's keywords, in order of first appearance."""
-        texts = [keywords] if isinstance(keywords, str) else keywords
-        return list(dict.fromkeys(term for text in texts for term in self.count_terms(text)))
-
-    def admit(self, terms: Sequence[str], messages: int, attributes: Sequence[str] = ()) -> None:
-        """Give terms the next ids below, with the idf of document frequency 0.5, for good. Amortised O(1) a term.
-
-        Attributes are declared, each as `matching.attributes.Attribute.parse` reads it.
-
-        Parameters
-        ----------
-        terms : sequence of str
-        messages : int
-            N, at least 1 is taken: those of the collection and of the stream, before the batch that brings the terms.
-        attributes : sequence of str
-
-        Raises
-        ------
-        ConfigError
-            For an attribute that cannot be declared.
-        CheckpointError
-            If a term has an id already, or there are more than `most_terms`: the terms are another stream's.
-        """
-        self.attributes = self.attributes.plus(attributes)
-        self._append(terms)
-        idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
-        self.idf[self.first_id : self.first_id + len(terms)] = idf
-
-    def settled(self, messages: int, most_terms: int = 0) -> "Vocabulary":
-        """This one with the admitted terms among those of the collection, of so many messages. O(n).
-
-        Its ids begin with `most_terms`: how many terms it may admit later.
-        """
-        first, frequency, count = self.first_id, self.document_frequency, self.collection_count
-        form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes, most_terms
-        form = *form, self.keeps_order
-        terms = [*reversed(self.admitted), *self.terms]
-        return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
-
-    def forget_admitted(self) -> None:
-        """Go back to the terms of the collection, and the attributes that the stream began with."""
-        self.attributes = self.attributes.at_start
-        for term in self.admitted:
-            del self._ids[term]
-        self.idf[self.first_id : self.most_terms] = 0.0
-        self.admitted.clear()
-        self.forgotten += 1
-
-    def unit_vector(self, counts: Mapping[str, int], first_id: int = 0) -> TermVector:
-        """A message's vector: each term weighs count * idf, scaled to unit norm over the terms known here.
-
-        Terms whose ids are below `first_id` count as unknown: they were admitted later than the message.
-        """
-        return self._vector(counts, True, first_id)
-
-    def unit_vectors(self, rows: Sequence[Mapping[str, int]], first_id: int = 0) -> TermColumns:
-        """`unit_vector` of many messages, to the bit, in a third of the time."""
-        found: list[int] = []  # ids and counts apart: a pair an occurrence is work for Python's collector of cycles
-        repeated: list[int] = []
-        for counts in rows:
-            found += [self._ids.get(term, -1) for term in counts]
-            repeated += counts.values()
-        lengths = np.array([len(counts) for counts in rows], np.int64)
-        ids, row = np.array(found, np.int64), np.repeat(np.arange(len(rows)), lengths)
-        known = np.flatnonzero(ids >= first_id)
-        known = known[np.lexsort((ids[known], row[known]))]
-        terms, repeats = ids[known].astype(TERM), np.array(repeated, np.int32)[known]
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(row[known], minlength=len(rows)))])
-        weights = unit_weights(self.idf[terms] * repeats, offsets)
-        stopped = np.array(list(map(self._stopped, rows)), np.int32)
-        unknown = (lengths - np.diff(offsets)).astype(np.int32) - stopped
-        return TermColumns(offsets, terms, repeats, weights, unknown, stopped)
-
-    def keyword_vector(self, terms: Iterable[str]) -> TermVector:
-        """A subscription's vector: each distinct term weighs its idf, scaled to unit norm over the terms known here."""
-        return self._vector(dict.fromkeys(terms, 1), False)
-
-    def _vector(self, counts: Mapping[str, int], weigh_counts: bool, first_id: int = 0) -> TermVector:
-        ids = ((self._ids.get(term, -1), count) for term, count in counts.items())
-        known = sorted(pair for pair in ids if pair[0] >= first_id)
-        terms = np.array([term_id for term_id, _ in known], TERM)
-        repeats = np.array([count for _, count in known], np.int32)
-        raw = self.idf[terms] * repeats if weigh_counts else self.idf[terms]
-        weights = unit_weights(raw, np.array([0, terms.shape[0]], np.int64))
-        stopped = self._stopped(counts)
-        return TermVector(terms, repeats, weights, len(counts) - terms.shape[0] - stopped, stopped)
-
-    def _stopped(self, counts: Mapping[str, int]) -> int:
-        """How many of these terms are removed stop terms."""
-        return sum(term in self.stop_terms for term in counts) if self.stop_terms else 0
-
-    def _append(self, terms: Sequence[str]) -> None:
-        """Give terms ids."""
-        ids = self._ids
-        for term_id, term in zip(range(self.first_id - 1, -2, -1), terms, strict=False):
-            if term in ids or term_id < 0:
-                what = "is admitted twice" if term in ids else f"is one more than {self.most_terms:,}"
-                raise CheckpointError(f"term {term!r} {what}: the admitted terms are not those of this vocabulary")
-            ids[term] = term_id
-            self.admitted.append(term)
-
-
-def _from_id(first: int, column: Sequence[float] | NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """A copy whose first row has this id; the rows before are zeros, which take no memory until they are written."""
-    shifted = np.zeros(first + len(column), dtype)
-    shifted[first:] = column
-    return shifted

@@ -50,11 +50,12 @@ from matching.filter_fields import (
     need_of,
     shape_of,
 )
-from matching.filter_programs import Instruction, joined_programs
+from matching.filter_programs import Instruction, asked_in, joined_programs
 from matching.kind_table import Kind, Kinds
 from matching.model import (
     ANY_KEYWORD,
     KEYWORDS_BY_KIND,
+    MATCH,
     NO_RADII,
     NO_VECTORS,
     TERM,
@@ -66,16 +67,17 @@ from matching.reserved import RESERVED_IDF
 from matching.space import Space
 from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_of
 from matching.telling import telling_of
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary, unit_weights
+from matching.text import MAX_TEXT_CHARACTERS
+from matching.vocabulary import Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "query", "radius_m", "where", "everything", "tell", "k", "alpha", "at", "until", "backfill")
+     "query", "radius_m", "where", "on", "everything", "tell", "include", "k", "alpha", "at", "until", "backfill")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where", "tell")
 #: Those that a message must satisfy beside keywords, region and point.
-CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "radius_m", "where")
+CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "radius_m", "where", "on")
 PUBLISH, DELETE = 0, 1
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
@@ -114,7 +116,7 @@ class ParsedMessage(NamedTuple):
 
     `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
     `attributes`: their values in the order of the schema; of a live stream alone. `misfits`: those that do not fit, and
-    are missing among `attributes`.
+    are missing among `attributes`. `expires_us`: when the version ends its object, of a served stream of objects.
     """
 
     message_id: str
@@ -132,6 +134,7 @@ class ParsedMessage(NamedTuple):
     ahead: bool = False
     attributes: tuple[AttributeValue, ...] = ()
     misfits: tuple[Misfit, ...] = ()
+    expires_us: int | None = None
 
 
 class ParsedSubscription(NamedTuple):
@@ -482,9 +485,11 @@ def _parsed(
     if isinstance(excluded, str):
         return excluded
     without = () if query is not None and "not_keywords" in query.columns else excluded
-    program = filter_of(obj.get("where"), needs, found[0], without, shape, vocabulary, decided)
+    program = filter_of(obj.get("where"), obj.get("on"), kind, needs, found[0], without, shape, vocabulary, decided)
     if isinstance(program, Refusal):
         return program
+    if backfill is not None and asked_in(program) == 1 << MATCH:
+        return Refusal("bad_backfill", "where compares with the version before, and earlier messages have none")
     others = excluded if query is None else other_words(obj, query, excluded, words, vocabulary)
     broad = not requires_something and is_broad(kind, shape, place[2], obj.get("where"))
     if broad and not everything:
@@ -511,7 +516,8 @@ def misspelt(name: str) -> str | None:
     """The column of subscriptions that this name is nearly, None if it is one, or a free column of its owner's."""
     if name in SUBSCRIPTION_COLUMNS:
         return None
-    near = difflib.get_close_matches(name.strip().lower(), sorted(SUBSCRIPTION_COLUMNS), n=1, cutoff=_NEARLY)
+    longer = sorted(SUBSCRIPTION_COLUMNS - {"on"})  # of which "one" would be a slip
+    near = difflib.get_close_matches(name.strip().lower(), longer, n=1, cutoff=_NEARLY)
     return near[0] if near else None
 
 

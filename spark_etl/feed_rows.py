@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from matching.attributes import TIME, AttributeSchema
 from matching.errors import ConfigError, EngineError, InputError
+from matching.fields import text_columns
 from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
 from matching.validate import DELETE, RawMessage, decode_object
@@ -141,7 +142,7 @@ class _Picks:
         self._options = options
         self._sought = options.sought()
         self._plain = picker(options.columns(), options.geometry)
-        self._usual = {column for column in options.columns().values() if column}
+        self._usual = {column for column in options.names() if column}
         self._known: dict[Any, Callable[[Mapping[str, Any]], RawMessage | str] | InputError] = {}
 
     def of(self, row: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RawMessage | str] | InputError:
@@ -191,9 +192,8 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
     columns = options.columns()
 
     def is_there(role: str) -> bool:
-        return (
-            (role == "text" and not columns[role]) or columns[role] in names or columns[role].partition(".")[0] in names
-        )
+        own = text_columns(columns[role], names) if role == "text" else [columns[role]]
+        return own == [""] or any(name in names or name.partition(".")[0] in names for name in own)
 
     placed = options.geometry or all(map(is_there, _SIDES))
     absent = [role for role in ("text", *(() if placed else ("lat", "lon"))) if not is_there(role)]

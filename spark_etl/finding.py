@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from matching.errors import InputError
-from matching.fields import encodes, value_at
+from matching.fields import encodes, text_columns, value_at
 from matching.table_values import rows_of_table
 from matching.validate import decode_object
 from spark_etl.documents import rows_of_document
@@ -99,20 +99,25 @@ def find_columns(sources: Sequence[InputFile], options: EtlOptions) -> tuple[Etl
 
 def _check_text(sources: Sequence[InputFile], options: EtlOptions) -> None:
     """Refuse a text column that the user named and none of the first objects has."""
-    name = options.text_column or None
+    whole = options.text_column or ""
+    missing = dict.fromkeys(text_columns(whole)) if whole else {}
     there: dict[str, None] = {}
     for source in sources[:MAX_FILES]:
-        if name is None or source.file_format not in ("jsonl", "json"):
+        if not missing or source.file_format not in ("jsonl", "json"):
             return
         with suppress(*BROKEN):
             for row in islice(objects_in(source, options, None), MAX_ROWS):
-                if name in row or name.partition(".")[0] in row:
+                if whole in row:
+                    return
+                missing = {name: None for name in missing if name not in row and name.partition(".")[0] not in row}
+                if not missing:
                     return
                 there |= dict.fromkeys(row)
     if there:
         raise InputError(
             "missing_column",
-            f"{sources[0].path}: none of the first {MAX_ROWS} rows has a column {name} (--column text=NAME); they have "
+            f"{sources[0].path}: none of the first {MAX_ROWS} rows has a column {', '.join(missing)} "
+            f"(--column text=NAME); they have "
             f"{', '.join(islice(there, 20))}",
         )
 

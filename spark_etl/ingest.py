@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
-from matching.fields import MESSAGE_ROLES
+from matching.fields import MESSAGE_ROLES, text_columns
+from matching.pieces import text_of_columns
 from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import RawMessage, decode_object
@@ -162,17 +163,18 @@ def _in_blocks(rows: Iterator[_T], size_of: Callable[[_T], int]) -> Iterator[lis
 def _csv_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     form = csv_form(source, options)
     columns = options.columns()
-    names = [*(columns[role] for role in MESSAGE_ROLES), options.geometry or ""]
+    texts = text_columns(columns["text"], form.names)
+    names = [*texts, *(columns[role] for role in MESSAGE_ROLES[1:]), options.geometry or ""]
     *places, geometry = (form.names.index(name) if name in form.names else -1 for name in names)
     paths = [one.path for one in options.attributes().attributes]
     attributes = [form.names.index(path) if path in form.names else -1 for path in paths]
-    rows_of = partial(_csv_rows, places, geometry, attributes, form.delimiter)
+    rows_of = partial(_csv_rows, len(texts), places, geometry, attributes, form.delimiter)
     for block in _in_blocks(csv_rows(source, options, form), lambda row: sum(map(len, row.fields))):
         yield partial(rows_of, block)
 
 
 def _csv_rows(
-    places: list[int], geometry: int, attributes: list[int], delimiter: str, block: list[CsvRow]
+    texts: int, places: list[int], geometry: int, attributes: list[int], delimiter: str, block: list[CsvRow]
 ) -> list[InputRow]:
     rows = []
     for line, fields, reason in block:
@@ -180,7 +182,8 @@ def _csv_rows(
         if reason:
             rows.append(InputRow(line, reason, original))
             continue
-        values = RawMessage._make([None if place < 0 else fields[place] for place in places])
+        there = [None if place < 0 else fields[place] for place in places]
+        values = RawMessage(text_of_columns(there[:texts]), *there[texts:])
         if geometry >= 0:
             values = placed(values, fields[geometry])
         found = tuple([None if place < 0 else fields[place] for place in attributes])
@@ -194,7 +197,7 @@ def _parquet_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
         there = file.schema_arrow.names
         # The first part of a path names the column.
         schema = options.attributes()
-        paths = [*columns.values(), *([options.geometry] if options.geometry else [])]
+        paths = [*options.names(there), *([options.geometry] if options.geometry else [])]
         paths += [one.path for one in schema.attributes]
         named = [name if name in there else name.partition(".")[0] for name in paths]
         wanted = [name for name in dict.fromkeys(named) if name in there]
@@ -253,8 +256,8 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
         one that is needed. JSON has no header: rows without a value are rejected one by one.
     """
     columns = options.columns()
-    unmet = {f"--column {role}=NAME": name for role, name in (named or {}).items()}
-    unmet |= {f"--attribute {one}": one.path for one in options.attributes().attributes}
+    unmet = {one.path: f"--attribute {one}" for one in options.attributes().attributes}
+    unmet |= {name: f"--column {role}=NAME" for role, name in (named or {}).items()}
     tables = 0
     for source in sources:
         try:
@@ -268,8 +271,12 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
             raise InputError("ambiguous_column", f"{source.path}: {repeated}")
         place = {columns["lat"], columns["lon"]}
         rectangle = {columns[side] for side in ("west", "south", "east", "north")}
-        there = set(names) | {name for name in columns.values() if name.partition(".")[0] in names}
-        absent = {columns["text"]} - {"", *there}
+        own = options.names(names)
+        there = set(names) | {name for name in own if name.partition(".")[0] in names}
+        texts = text_columns(columns["text"], names)
+        absent = set() if there.intersection(texts) else {*texts} - {""}
+        if len(texts) > 1 and (option := unmet.pop(columns["text"], None)):
+            unmet |= dict.fromkeys(texts, option)
         geometry = options.geometry or ""
         if geometry and geometry not in there and geometry.partition(".")[0] not in there:
             absent.add(geometry)
@@ -281,10 +288,10 @@ def check_columns(sources: list[InputFile], options: EtlOptions, named: Mapping[
                 f"{source.path}: no column {', '.join(sorted(absent))}; it has {', '.join(names) or 'none'}. "
                 + (_separated(names) or "Say which they are: --column text=NAME --column lat=NAME --column lon=NAME"),
             )
-        there |= {name for name in unmet.values() if name.partition(".")[0] in names}
-        unmet = {option: name for option, name in unmet.items() if name not in there}
+        there |= {name for name in unmet if name.partition(".")[0] in names}
+        unmet = {name: option for name, option in unmet.items() if name not in there}
     if unmet and tables == len(sources):
-        option, name = next(iter(unmet.items()))
+        name, option = next(iter(unmet.items()))
         raise InputError(
             "missing_column",
             f"{sources[-1].path}: no column {name} ({option}); it has {', '.join(names or ())}",
@@ -308,7 +315,7 @@ def header_of(source: InputFile, options: EtlOptions) -> list[str] | None:
 def repeated_column(names: Sequence[str], options: EtlOptions) -> str | None:
     """Why the columns of a table cannot be used: that one which is used is there twice. None if they can."""
     paths = [one.path for one in options.attributes().attributes]
-    for name in (*options.columns().values(), options.geometry, *paths):
+    for name in (*options.names(names), options.geometry, *paths):
         if name and names.count(name) > 1:
             return f"{names.count(name)} columns are called {name}, and one is needed: rename the others"
     return None

@@ -1,11 +1,12 @@
 """Settings of an ETL run."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Annotated
 
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
+from matching.fields import text_columns
 from matching.space import Space
 from matching.text import term_form
 from spark_etl.paths import ObjectDecoder
@@ -42,7 +43,9 @@ class EtlOptions:
         "FeatureCollection); gzip, zstd are detected",
     ] = "auto"
     text_column: Annotated[
-        str | None, "column of the text; found by its name if not given, as are the next four; an empty name for none"
+        str | None,
+        "column of the text, or several as title,description, which no phrase crosses; found by its name if not given, "
+        "as are the next four; an empty name for none",
     ] = None
     lat_column: Annotated[str | None, "column of the latitude; a.b.c is a path into objects, here and below"] = None
     lon_column: Annotated[str | None, "column of the longitude"] = None
@@ -95,6 +98,11 @@ class EtlOptions:
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
         return {role: role if name is None else name for role, name in given.items()}
+
+    def names(self, there: Collection[str] = ()) -> list[str]:
+        """The columns of all roles, "" for none; of the text perhaps several. `there`: those of a table."""
+        text, *others = self.columns().values()
+        return [*text_columns(text, there), *others]
 
     def sought(self) -> list[str]:
         """Roles whose columns have to be found by name."""

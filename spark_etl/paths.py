@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from matching.attributes import AttributeSchema
-from matching.fields import MESSAGE_ROLES, value_at
+from matching.fields import MESSAGE_ROLES, text_at, value_at
 from matching.validate import MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
@@ -13,12 +13,12 @@ MAX_DEPTH = 5
 
 
 class ObjectDecoder:
-    """Decodes lines of JSON into `RawMessage`; it is `MessageDecoder` if no name has a dot.
+    """Decodes lines of JSON into `RawMessage`; it is `MessageDecoder` if no name has a dot or a comma.
 
     Parameters
     ----------
     columns : mapping
-        Role (one of `MESSAGE_ROLES`) to column name; "" for none.
+        Role (one of `MESSAGE_ROLES`) to column name; "" for none. Of the text several, with commas between.
     geometry : str, optional
         Column of the place as one value (`spark_etl.geometry`).
 
@@ -40,16 +40,16 @@ class ObjectDecoder:
 
 
 def is_flat(names: Iterable[str]) -> bool:
-    """Whether none of the names can be a path."""
-    return not any("." in name for name in names)
+    """Whether none of the names can be a path, or several."""
+    return not any("." in name or "," in name for name in names)
 
 
 def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[[Mapping[str, Any]], RawMessage | str]:
     """A function from an object to the message's values, or a reason code if its geometry cannot be used."""
-    names = [columns.get(role) or "" for role in MESSAGE_ROLES]
+    text, *names = [columns.get(role) or "" for role in MESSAGE_ROLES]
 
     def pick(row: Mapping[str, Any]) -> RawMessage:
-        return RawMessage._make([value_at(row, name) for name in names])
+        return RawMessage(text_at(row, text), *[value_at(row, name) for name in names])
 
     return (lambda row: placed(pick(row), value_at(row, geometry))) if geometry else pick
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from matching.errors import ConfigError
+from matching.fields import text_columns
 from spark_etl.finding import Seen, find_columns, look, objects_in
 from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import BROKEN, InputRow, Split, check_columns, header_of, read_blocks
@@ -168,7 +169,7 @@ def _as_json(clean: CleanRow) -> dict[str, Any]:
 
 
 def _suggested(sources: list[InputFile], options: EtlOptions, rows: int) -> list[str]:
-    taken = {*options.columns().values(), options.geometry, *(one.path for one in options.attributes().attributes)}
+    taken = {*options.names(), options.geometry, *(one.path for one in options.attributes().attributes)}
 
     def first() -> Iterator[dict[str, Any]]:
         for source in sources:
@@ -184,7 +185,9 @@ def _written(example: Any) -> Any:
 
 def _columns_seen(sources: list[InputFile], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
     roles = {one.path: f"attribute {one.name}" for one in options.attributes().attributes}
-    roles |= {name: role for role, name in options.columns().items()} | {options.geometry: "geometry"}
+    columns = options.columns()
+    roles |= {name: role for role, name in columns.items()} | {options.geometry: "geometry"}
+    roles |= dict.fromkeys(text_columns(columns["text"]), "text")
     seen: dict[str, Seen] = {}
     for source in sources:
         if rows <= 0:

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.model import TERM
-from matching.text import unit_weights
 from matching.validate import DELETE
+from matching.vocabulary import unit_weights
 from spark_etl.clean import LINE_BITS, reject_line
 from spark_etl.ordered import REJECTED_COLUMNS, Ordered
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA, message_schema
@@ -217,7 +217,7 @@ def vectorise(
     Returns
     -------
     pa.RecordBatch
-        Of `message_schema(schema)`. The weights are `matching.text.unit_weights` of count * idf.
+        Of `message_schema(schema)`. The weights are `matching.vocabulary.unit_weights` of count * idf.
     """
     terms: Any = batch.column("terms")
     lengths = np.diff(terms.offsets.to_numpy())

@@ -14,8 +14,8 @@ from matching.errors import CheckpointError
 from matching.fields import Refusal
 from matching.model import Int64, SubscriptionTable, concatenate
 from matching.subscription_rows import terms_known_now
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, decode_object
+from matching.vocabulary import Vocabulary
 
 #: Bytes of an object of Python, about.
 _OBJECT_BYTES = 70

@@ -23,7 +23,7 @@ from matching.window import NO_FLOOR, Boundary, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, in_ranges, without_terms
 from spouts.versions import LivingObjects, Objects, ObjectTable, Versions
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick
+from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
 
 
 class Rows(NamedTuple):
@@ -312,9 +312,9 @@ class MessageSpout(Spout):
         """See `Spout.ready`: a whole batch has been read and can be emitted at once."""
         return self.rate is None and self.cutter.full
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         """Position in the stream, and the living objects of a stream of objects: messages are read again instead."""
-        return {**super().snapshot(stored), **self._versions.pieces(self.cutter.next_seq)}
+        return {**super().snapshot(stored), **self._versions.fragments(self.cutter.next_seq)}
 
     def state(self) -> dict[str, np.ndarray]:
         """Position in the stream."""

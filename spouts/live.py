@@ -40,7 +40,7 @@ from spouts.message_index import MessageIndex, ids_at, index_of, joined_names
 from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick
+from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -332,8 +332,8 @@ class LoggedSubscriptions(Spout):
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Place in the log to resume at, and the number of each id, which is a piece of its own."""
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Place in the log to resume at, and the number of each id, which is a fragment of its own."""
         place = self._waiting[0].place if self._waiting else (self._next_seq, self._reader.offset)
         position = {
             "place": np.array(place, np.int64),
@@ -341,7 +341,7 @@ class LoggedSubscriptions(Spout):
             "emitted": np.array([self._numbering.next], np.int64),
             "counts": np.array(list(self._numbering.counts.values()), np.int64),
         }
-        return {"": Piece(lambda: position), "ids": self._numbering.piece(stored.get("ids"))}
+        return {"": Fragment(lambda: position), "ids": self._numbering.fragment(stored.get("ids"))}
 
     def restore(self, saved: Saved) -> None:
         state = saved.single(self._context.component)

@@ -7,7 +7,7 @@ that follows it with a `LoggedWords` has the same ids and weights.
 import os
 from contextlib import closing
 
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.log import NONE_ADMITTED, LogReader, Record
 from spouts.subscriptions import load_vocabulary
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TIME
 from matching.model import TERM, Names
-from matching.text import Vocabulary
 from matching.validate import DELETE
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from matching.words.message_words import weigh
 from spouts.columns import AHEAD, ORDER, SIDES, TYPES, damaged, first_line

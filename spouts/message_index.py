@@ -18,7 +18,7 @@ from matching.errors import CheckpointError, DeliveryError
 from matching.message_segments import MessageSegment
 from matching.model import Int64, MessageBatch, Names, take_ragged, widened
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record

@@ -59,6 +59,9 @@ class MessageBlock(NamedTuple):
     deleted : bool[n]           the message ends its object; None if none does
     ahead : bool[n]             dated too long after its arrival; None if none is
     made : bool[n]              the id is the hash of the content, since the producer gave none; None if none is
+    previous : int64[n]         of a stream of objects: seq of the version that the message replaces or ends, -1 for
+                                none; None of messages, and of a log that lacks it
+    expires_us : int64[n]       when the version ends its object, -1 where it does not say; None if none does
     """
 
     ids: Names
@@ -72,9 +75,15 @@ class MessageBlock(NamedTuple):
     deleted: np.ndarray | None = None
     ahead: np.ndarray | None = None
     made: np.ndarray | None = None
+    previous: Int64 | None = None
+    expires_us: Int64 | None = None
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.lon.shape[0]
+
+    def having(self, **columns: Any) -> "MessageBlock":
+        """The same with other columns."""
+        return MessageBlock(**(self._asdict() | columns))  # `_replace` would take the messages for fields
 
     @classmethod
     def of(cls, messages: Iterable[ParsedMessage], schema: AttributeSchema) -> "MessageBlock":
@@ -84,8 +93,8 @@ class MessageBlock(NamedTuple):
             block.append(message)
         return block.closed()
 
-    def message(self, row: int) -> ParsedMessage:
-        """One message, without the hash of its content."""
+    def values(self, row: int) -> tuple[AttributeValue, ...]:
+        """The attributes of one message, None where one is missing."""
 
         def value_of(column: AttributeColumn) -> AttributeValue:
             if isinstance(column, CategoryLists):
@@ -97,6 +106,10 @@ class MessageBlock(NamedTuple):
             missing = value == MISSING_KEY if column.dtype == np.int64 else np.isnan(value)
             return None if missing else value
 
+        return tuple(map(value_of, self.attributes))
+
+    def message(self, row: int) -> ParsedMessage:
+        """One message, without the hash of its content."""
         sides = _NO_SIDES if self.sides is None or np.isnan(self.sides[row, 0]) else tuple(self.sides[row].tolist())
         place = float(self.lon[row]), float(self.lat[row])
         return _message(
@@ -105,7 +118,7 @@ class MessageBlock(NamedTuple):
             "" if self.objects is None else self.objects.string(row),
             self.deleted is not None and bool(self.deleted[row]),
             self.ahead is not None and bool(self.ahead[row]),
-            tuple(map(value_of, self.attributes)),
+            self.values(row),
         )
 
     def messages(self) -> list[ParsedMessage]:
@@ -135,7 +148,8 @@ class MessageBlock(NamedTuple):
         strings = [self.ids, self.texts, *(column for column in self.attributes if isinstance(column, Names))]
         strings += [column.joined for column in self.attributes if isinstance(column, CategoryLists)]
         strings += [] if self.objects is None else [self.objects]
-        plain = [self.lon, self.lat, self.time_us, self.sides, self.deleted, self.ahead, self.made, *self.attributes]
+        plain = [self.lon, self.lat, self.time_us, *self.attributes]
+        plain += [self.sides, self.deleted, self.ahead, self.made, self.previous, self.expires_us]
         arrays = [one for one in plain if isinstance(one, np.ndarray)]
         return sum([one.nbytes for one in arrays]) + sum([each.offsets.nbytes + each.data.nbytes for each in strings])
 
@@ -168,6 +182,7 @@ class OpenBlock:
         self._deleted: list[int] = []
         self._ahead: list[int] = []
         self._made: list[int] = []
+        self._expires: dict[int, int] = {}
         self.declare(schema)
 
     def declare(self, schema: AttributeSchema) -> None:
@@ -199,6 +214,8 @@ class OpenBlock:
             self._ahead.append(row)
         if message.content.hex() == message.message_id:
             self._made.append(row)
+        if message.expires_us is not None:
+            self._expires[row] = message.expires_us
 
     def extend(
         self,
@@ -241,6 +258,10 @@ class OpenBlock:
         if self._sides:
             sides = np.full((rows, 4), np.nan)
             sides[list(self._sides)] = list(self._sides.values())
+        expires_us = None
+        if self._expires:
+            expires_us = np.full(rows, -1, np.int64)
+            expires_us[list(self._expires)] = list(self._expires.values())
         objects = Names.of([self._objects.get(row, "") for row in range(rows)]) if self._objects else None
         return MessageBlock(
             Names.of(self.ids),
@@ -252,6 +273,7 @@ class OpenBlock:
             sides,
             objects,
             *(_mask(found, rows) for found in (self._deleted, self._ahead, self._made)),
+            expires_us=expires_us,
         )
 
 
@@ -268,6 +290,8 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
         "deleted": block.deleted,
         "ahead": block.ahead,
         "made": block.made,
+        "previous": block.previous,
+        "expires_us": block.expires_us,
     }
     for number, column in enumerate(block.attributes):
         lists = isinstance(column, CategoryLists)
@@ -314,7 +338,7 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
         tuple(attribute_of(f"attribute_{number}") for number in range(count)),
         None if sides is None else sides.reshape(rows, 4),
         names_of("object") if "object" in columns else None,
-        *(columns.get(name) for name in ("deleted", "ahead", "made")),
+        *(columns.get(name) for name in ("deleted", "ahead", "made", "previous", "expires_us")),
     )
     left_out = (columns.get(name, none).astype(np.int32) for name in ("unknown", "stopped"))
     return block, MessageTerms(columns["term"], offsets_of("term"), *left_out)

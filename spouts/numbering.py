@@ -12,7 +12,7 @@ import numpy as np
 
 from bolts.names import IdColumn
 from matching.model import Int64, Names, Removals
-from topology.core.api.component import Piece
+from topology.core.api.component import Fragment
 
 #: In place of a number: `_NONE`, the id never had one; `_FIRST` - i, that of the i-th subscription that begins in this
 #: batch, which is numbered at its end.
@@ -129,11 +129,11 @@ class Numbering:
         had = np.array(self._number, np.int64) != _NONE
         return np.bincount(np.array(self._kind, np.int64)[had], minlength=kinds).tolist()
 
-    def piece(self, stored: int | None) -> Piece:
-        """What a checkpoint saves of the ids, a piece that changes with each change; `stored` as of `snapshot`."""
+    def fragment(self, stored: int | None) -> Fragment:
+        """What a checkpoint saves of the ids, a fragment that changes with each change; `stored` as of `snapshot`."""
         version = sum(self.counts.values())
         if version == stored:
-            return Piece(dict, version)
+            return Fragment(dict, version)
         names = self._names.snapshot()
         number, kind, ended = (np.array(column) for column in (self._number, self._kind, self._ended))
 
@@ -142,7 +142,7 @@ class Numbering:
             columns = {"names_offsets": state["offsets"], "names_data": state["data"]}
             return columns | {"number": number, "kind": kind, "ended": ended.astype(np.bool_)}
 
-        return Piece(arrays, version)
+        return Fragment(arrays, version)
 
     def restore(self, state: Mapping[str, np.ndarray], following: int, counts: Iterable[int]) -> None:
         """Load what a checkpoint saved, the number of the next subscription, and the values of `counts`."""

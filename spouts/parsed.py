@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
+from matching.attributes import NO_ATTRIBUTES, NUMBER, AttributeSchema, attribute_value, read_attributes
 from matching.errors import CheckpointError
-from matching.fields import MESSAGE_ROLES
+from matching.fields import LAST_US, MESSAGE_ROLES, event_time_us
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
 from matching.reserved import with_reserved
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
@@ -46,6 +46,22 @@ def parse_message(
         return parsed
     read = read_attributes(row, schema)
     return "bad_attribute" if strict and read.misfits else with_attributes(parsed, read)
+
+
+def expiry_of(row: Mapping[str, Any], now_s: float) -> int | str:
+    """When a version of an object that comes now ends it: microseconds since 1970, by `ttl_s` or `expires_at`; or the
+    reason code `bad_expiry`."""
+    ttl, at = row.get("ttl_s"), row.get("expires_at")
+    try:
+        if at is not None and ttl is None:
+            found = event_time_us(at)
+        else:
+            seconds = attribute_value(NUMBER, ttl)
+            found = None if at is not None or seconds is None else round((now_s + float(seconds)) * 1e6)  # type: ignore[arg-type]
+            found = found if found is None or float(seconds) > 0 else None  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        found = None
+    return "bad_expiry" if found is None or not 0 <= found <= LAST_US else found
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:

@@ -19,7 +19,7 @@ from matching.space import Space
 from matching.window import Window
 from spouts.cutting import Cutter, read_all
 from spouts.parquet import ParquetSource
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick
+from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
 
 
 class PlacingSpout(Spout):
@@ -50,11 +50,11 @@ class PlacingSpout(Spout):
         """The inner spout's figures, the placement's parameters, and each query task's load."""
         return self.inner.report() | ({} if self.placer is None else {"placement": self.placer.describe()})
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """The pieces of the inner spout, and the placement."""
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """The fragments of the inner spout, and the placement."""
         assert self.placer is not None, "open() comes first"
         placed = self.placer.arrays()
-        return {**self.inner.snapshot(stored), "placed": Piece(lambda: placed)}
+        return {**self.inner.snapshot(stored), "placed": Fragment(lambda: placed)}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch. Raises CheckpointError as the inner spout, or for a snapshot of other subscriptions.

@@ -17,9 +17,9 @@ from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.unpacking import UNPACKING_ERRORS
 from matching.validate import ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from spouts.history import history_of
 from spouts.lines import read_rows, unpacked_blocks
 from topology.core.places import arrow_file, place

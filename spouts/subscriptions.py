@@ -20,20 +20,21 @@ import pyarrow.parquet as pq
 from matching.attributes import AttributeSchema
 from matching.errors import CheckpointError, DeliveryError, InputError
 from matching.fields import Refusal, encodes, identifier, whole_number
+from matching.filter_programs import USUAL, asked_in
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import Int64, Names, SubscriptionTable, concatenate, empty
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_words import refused_when_new, words_of_row
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from spouts.changes import NEVER, SubscriptionChanges, facts_of
 from spouts.history import History, history_of
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
-from topology.core.api.component import Context, Piece, Saved, Spout, Tick
+from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
 from topology.core.places import arrow_file, checksum, place
 
 #: Reasons that depend on other rows or on the run, besides those of `matching.reasons`.
@@ -198,10 +199,10 @@ class SubscriptionSpout(Spout):
         self._context.count("removed", changes.removed.number.shape[0])
         return tick
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Position in the list of changes, and the changes to come, which are a piece of their own.
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Position in the list of changes, and the changes to come, which are a fragment of their own.
 
-        That piece begins anew behind what was emitted once half of it was: so all of them together are at most twice
+        That fragment begins anew behind what was emitted once half of it was: so all of them together are at most twice
         the changes, whatever the number of checkpoints.
         """
         changes = self.changes
@@ -215,7 +216,7 @@ class SubscriptionSpout(Spout):
         def to_come() -> dict[str, np.ndarray]:
             return changes.behind(*first).to_arrays(**facts) | self._saved_rejects
 
-        return {"": Piece(lambda: position), "to_come": Piece(to_come, sum(first))}
+        return {"": Fragment(lambda: position), "to_come": Fragment(to_come, sum(first))}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch, with the changes to come as they were saved, if the files are still the same.
@@ -361,6 +362,8 @@ class _Loader:
                 self.rejects.add(path, line, "kind_without_engine", row)
             elif parsed.backfill is not None and not logged:
                 self.rejects.add(path, line, "backfill_needs_log", row)
+            elif self.kinds.plain is self.kinds and not logged and asked_in(parsed.filter) != USUAL:
+                self.rejects.add(path, line, "needs_objects", row)
             else:
                 self._add_subscription(parsed)
 

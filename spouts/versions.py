@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import Boundary
-from topology.core.api.component import Piece
+from topology.core.api.component import Fragment
 
 Bools = NDArray[np.bool_]
 
@@ -61,7 +61,7 @@ class ObjectTable(ABC):
         """Seq from which the source must be read again after a restore; None: from the next message."""
         return None
 
-    def pieces(self, next_seq: int) -> Mapping[str, Piece]:
+    def fragments(self, next_seq: int) -> Mapping[str, Fragment]:
         """What a checkpoint saves, as of the boundary before `next_seq`, beside `first_kept`."""
         return {}
 
@@ -72,7 +72,7 @@ class ObjectTable(ABC):
 
     @abstractmethod
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Load what `pieces` saved, if anything."""
+        """Load what `fragments` saved, if anything."""
 
     def resume_after(self, last_seq: int, ended: int) -> None:
         """Drop the ends up to this seq, which were emitted before, `ended` in number."""
@@ -256,15 +256,17 @@ class LivingObjects(ObjectTable):
         self._runs = [run for run in self._runs if run.living]
         return join_messages(parts)
 
-    def pieces(self, next_seq: int) -> Mapping[str, Piece]:
+    def fragments(self, next_seq: int) -> Mapping[str, Fragment]:
         """Each run, which never changes, and the seqs of those that live."""
         seqs = [run.messages.seq[run.rows] for run in self._runs]
         living = np.concatenate([np.zeros(0, np.int64), *seqs])
         living, made = living[living < next_seq], np.array(self._made, np.int64)
-        pieces = {"living": Piece(lambda: {"living": living, "runs_made": made})}
+        fragments = {"living": Fragment(lambda: {"living": living, "runs_made": made})}
         for run in self._runs:
-            pieces[f"run{run.number}"] = Piece(partial(_arrays_of, run.number, run.messages, run.names), run.number)
-        return pieces
+            fragments[f"run{run.number}"] = Fragment(
+                partial(_arrays_of, run.number, run.messages, run.names), run.number
+            )
+        return fragments
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """See `ObjectTable`. O(living versions)."""

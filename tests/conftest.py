@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import left_out
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.costs import slow_tests
 from tests.support.covering import sampled
 
@@ -38,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rows about an engine or window index that runs take only if told to are `wide`: each compiles for up to 50 s.
 
-    Of a matrix of `wide` rows three in four are `long`, too: CI has the rows that `sampled` takes.
+    Of a matrix of `wide` rows CI has those that `sampled` takes: the others are `long`, too.
     """
     from matching.kinds import KINDS
 
@@ -143,6 +144,13 @@ def ray_session():
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """A node of Apache Kafka for tests marked `kafka` that leave it running."""
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from typing import Any
 
 from matching.errors import ConfigError
 from matching.fields import Refusal
+from matching.filter_programs import USUAL, asked_in
 from matching.kind_table import Kinds
 from matching.space import Space
 from matching.validate import ParsedSubscription
@@ -99,7 +100,7 @@ def kinds_without_filters(kinds: Kinds, window_indexes: Mapping[str, str] | None
 
 
 def filter_refusal(
-    kinds: Kinds, window_indexes: Mapping[str, str] | None = None, most_terms: int = 0
+    kinds: Kinds, window_indexes: Mapping[str, str] | None = None, most_terms: int = 0, objects: bool = False
 ) -> Callable[[ParsedSubscription], Refusal | None]:
     """Return a function from a parsed subscription to the refusal of its filter; None if it is served or absent.
 
@@ -111,6 +112,8 @@ def filter_refusal(
     most_terms : int
         Terms that the stream admits at most; 0 if its vocabulary is fixed. A stream that admits terms turns unknown
         words of `not_keywords` into terms, and so into a filter.
+    objects : bool
+        The stream is one of objects; in one of messages no subscription may ask for changes, or compare versions.
 
     Raises
     ------
@@ -120,6 +123,12 @@ def filter_refusal(
     refused = kinds_without_filters(kinds, window_indexes)
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
+        if not parsed.filter and not parsed.unknown_others:
+            return None
+        if not objects and asked_in(parsed.filter) != USUAL:
+            return Refusal(
+                "needs_objects", "has on, or compares with the version before: begin the stream with --objects"
+            )
         has_filter = parsed.filter or (most_terms and parsed.unknown_others)
         return refused.get(kinds[parsed.kind].name) if has_filter else None
 

@@ -1,8 +1,8 @@
-"""Compiles the kernels of a kind when its first subscription arrives, while the stream runs; and those of texts.
+"""Compiles the kernels of kinds while a stream runs, those of texts first.
 
 A child process compiles them into the cache (`compiling.kernel_cache`), since the compiler would block the interpreter
 of this one; then a thread loads them here, if tasks run in this process. Code that registers subscriptions calls
-`is_ready`, or `wait`.
+`is_ready`, or `wait`. What nobody has asked for yet is compiled ahead (`compile_ahead`), and loaded when it is.
 """
 
 import json
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -31,7 +31,7 @@ _NICENESS = 5
 
 
 class Preparing:
-    """Prepares kinds, and `topology.warmup.WORDS`, in the order of the calls of `is_ready`.
+    """Prepares kinds, and `topology.warmup.WORDS`, in the order of the calls of `is_ready`, before any others.
 
     A context manager that ends its child processes.
 
@@ -64,7 +64,8 @@ class Preparing:
         self._most = os.cpu_count() or 1
         self._changed = threading.Condition()
         self._ready = {*ready}
-        self._wanted: deque[str] = deque()
+        self._asked: set[str] = set()
+        self._wanted: deque[str] = deque()  # of these
         self._preparing: list[str] = []
         self._children: set[subprocess.Popen[bytes]] = set()
         self._working = 0
@@ -83,6 +84,7 @@ class Preparing:
         with self._changed:
             self._closed = True
             self._wanted.clear()
+            self._changed.notify_all()
             children = [*self._children]
         for child in children:
             with suppress(ProcessLookupError):
@@ -91,7 +93,7 @@ class Preparing:
 
     @property
     def preparing(self) -> list[str]:
-        """Names of the kinds that `is_ready` was called for and that are not ready yet, in the order of the calls."""
+        """Names of the kinds that are compiled or loaded now, and that are asked for and wait for that."""
         with self._changed:
             return [*self._preparing, *self._wanted]
 
@@ -100,12 +102,21 @@ class Preparing:
         with self._changed:
             if name in self._ready or (name not in self._kinds and name != WORDS):
                 return True
-            if name not in self._preparing and name not in self._wanted and not self._closed:
-                self._wanted.append(name)
-                if self._working < self._most:
-                    self._working += 1
-                    threading.Thread(target=self._work, name="preparing", daemon=True).start()
+            if name not in self._asked and not self._closed:
+                self._asked.add(name)
+                if name not in self._preparing:
+                    self._wanted.append(name)
+                    if self._working < self._most:
+                        self._working += 1
+                        threading.Thread(target=self._work, name="preparing", daemon=True).start()
             return False
+
+    def compile_ahead(self, names: Iterable[str]) -> None:
+        """Compile kinds before anybody asks for them, in this order, one at a time, while a core is left over.
+
+        Those that are in the cache already are left alone.
+        """
+        threading.Thread(target=self._work_ahead, args=(list(names),), name="compiling ahead", daemon=True).start()
 
     def wait(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> bool:
         """Wait until these kinds are ready; False if `stop` returned True, or it was closed, before."""
@@ -126,27 +137,49 @@ class Preparing:
             with self._changed:
                 if not self._wanted or self._closed:
                     self._working -= 1
+                    self._changed.notify_all()
                     return
                 name = self._wanted.popleft()
                 self._preparing.append(name)
-            self._tell(name, False)
-            try:
-                self._prepare(name)
-            finally:
-                with self._changed:
-                    self._preparing.remove(name)
+            self._take(name)
+
+    def _work_ahead(self, names: Sequence[str]) -> None:
+        for name in filter(self._is_to_compile, names):
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._working < self._most)
+                if self._closed:
+                    return
+                if name in self._asked or name in self._ready:
+                    continue
+                self._preparing.append(name)
+            self._take(name)
+
+    def _take(self, name: str) -> None:
+        """Prepare a kind, which is ready then if somebody has asked for it, also meanwhile."""
+        self._tell(name, False)
+        try:
+            self._prepare(name)
+        finally:
+            with self._changed:
+                self._preparing.remove(name)
+                is_ready = name in self._asked
+                if is_ready:
                     self._ready.add(name)  # else the first batch compiles what is missing
-                    self._changed.notify_all()
-            if not self._closed:
-                self._tell(name, True)
+                self._changed.notify_all()
+        if is_ready and not self._closed:
+            self._tell(name, True)
 
     def _prepare(self, name: str) -> None:
-        stamp = stamp_of(name, self._engines.get(name), self._windows.get(name))
-        if stamp is not None and not stamp.exists():
+        if self._is_to_compile(name):
             self._compile(name)
-        if self._load and not self._closed:
+        if self._load and name in self._asked and not self._closed:
             for _, warm in parts(self._kinds, self._engines, self._windows, used=[name]):
                 warm()
+
+    def _is_to_compile(self, name: str) -> bool:
+        """Whether kernels of a kind are not known to be in the cache."""
+        stamp = stamp_of(name, self._engines.get(name), self._windows.get(name))
+        return stamp is not None and not stamp.exists()
 
     def _compile(self, name: str) -> None:
         """Compile the kernels of a kind in another process; what it fails to compile is compiled when it is loaded."""

@@ -40,6 +40,8 @@ CREDITS = 4
 #: Batches in flight of a live stream, where a batch grows while no credit is left: more of them only wait in queues,
 #: and with one a process would be idle.
 LIVE_CREDITS = 2
+#: In the folder of a stream, the keys of its server, which may be there before the stream.
+KEYS = "keys.json"
 #: Terms that a live stream may admit, and the largest number that a user may give: ids stay below 2**31.
 MOST_TERMS, MOST_TERMS_LIMIT = 1_000_000, 100_000_000
 

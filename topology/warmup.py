@@ -20,6 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import distribution.influence
+import distribution.keyword
+import distribution.location
+import distribution.name_hash
+import distribution.placed
+import distribution.signatures.warmup
+import distribution.splitting
 from compiling import kernel_cache
 from matching.conditions import WITHIN
 from matching.filter_programs import Instruction, joined_programs, program_of
@@ -36,7 +43,7 @@ from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.sample_rows import sample_messages, subscriptions
 from matching.space import EARTH, Space
 from matching.storage.marks import Marker
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.window import Boundary, Window
 from matching.words.message_words import MessageWords, weigh
 
@@ -52,6 +59,16 @@ _MANY, _MANY_MESSAGES = (1200, 200, 1500), 128
 
 #: Name of the part for the texts of messages, beside the names of kinds.
 WORDS = "words"
+#: Parts of the warm-up for what is sent where.
+ROUTING: Mapping[str, Callable[[], None]] = {
+    "names": distribution.name_hash.warmup,
+    "router location": distribution.location.warmup,
+    "router influence": distribution.influence.warmup,
+    "router keyword": distribution.keyword.warmup,
+    "placement by cost": distribution.placed.warmup,
+    "signatures": distribution.signatures.warmup.warmup,
+    "window parts": distribution.splitting.warmup,
+}
 #: A part of a warm-up: its name for people, and the function that runs its kernels.
 Part = tuple[str, Callable[[], None]]
 
@@ -97,7 +114,8 @@ def parts(
     all_of_them: bool = False,
     used: Collection[str] | None = None,
 ) -> Iterator[Part]:
-    """The parts of the warm-up of texts and kinds, only of those named in `used` if that is given; see `warmup`."""
+    """The parts of the warm-up of texts and kinds; with `used` those named there, of `ROUTING` too. See `warmup`."""
+    yield from ((name, warm) for name, warm in ROUTING.items() if used is not None and name in used)
     if used is None or WORDS in used:
         yield WORDS, _warm_words
     for kind in kinds.run:
@@ -112,6 +130,47 @@ def _parts_of(kind: Kind, engines: Mapping[str, str], windows: Mapping[str, str]
         yield f"{kind.name}, window index {name or next(iter(kind.windows))}", partial(_warm_window, kind, name)
     if "circle" in kind.shapes:
         yield "filters", partial(_warm_filters, kind)
+
+
+#: What this process has compiled: one that runs several topologies has its kernels already.
+_WARM: set[tuple[Any, ...]] = set()
+
+
+class KernelWarmup(NamedTuple):
+    """The warm-up of a run: called, it compiles its kernels, or loads them from the cache, and yields its progress.
+
+    kinds : Kinds
+    engines, windows : tuples of kind and name
+    used_kinds : tuple of str or None    None: all, and texts
+    routing : tuple of str               of `ROUTING`
+    """
+
+    kinds: Kinds
+    engines: tuple[tuple[str, str], ...]
+    windows: tuple[tuple[str, str], ...]
+    used_kinds: tuple[str, ...] | None
+    routing: tuple[str, ...]
+
+    def __call__(self) -> Iterator[Warmed]:
+        wanted = (self.kinds.names, *self[1:])
+        if wanted in _WARM:
+            return
+        named = dict(self.engines), dict(self.windows)
+        kinds = parts(self.kinds, *named, used=self.used_kinds)
+        yield from in_turn([*parts(self.kinds, *named, used=self.routing), *kinds])
+        for stamp in self._stamps():
+            if stamp is not None:
+                stamp.touch(mode=0o600)
+        _WARM.add(wanted)
+
+    def is_done(self) -> bool:
+        """Whether the cache of this machine has all these kernels, so that a process loads them when it needs them."""
+        return all(stamp is not None and stamp.exists() for stamp in self._stamps())
+
+    def _stamps(self) -> list[Path | None]:
+        used = [*(kind.name for kind in self.kinds.run), WORDS] if self.used_kinds is None else self.used_kinds
+        engines, windows = dict(self.engines), dict(self.windows)
+        return [stamp_of(name, engines.get(name), windows.get(name), self.kinds) for name in (*used, *self.routing)]
 
 
 def in_turn(parts: Sequence[Part]) -> Iterator[Warmed]:
@@ -133,36 +192,39 @@ def _warm_words() -> None:
 
 
 def part_names() -> list[str]:
-    """Names of the kinds that run, and `WORDS`."""
-    return [*(kind.name for kind in KINDS.run), WORDS]
+    """Names of the kinds that run, `WORDS`, and those of `ROUTING`."""
+    return [*(kind.name for kind in KINDS.run), WORDS, *ROUTING]
 
 
 def not_in_cache() -> list[str]:
-    """`WORDS` and kinds whose kernels, those of default engines, are not known to be in the cache."""
+    """The parts whose kernels, for kinds those of default engines, are not known to be in the cache."""
     stamps = {name: stamp_of(name) for name in part_names()}
     return [name for name, stamp in stamps.items() if stamp is None or not stamp.exists()]
 
 
-def stamp_of(name: str, engine: str | None = None, window: str | None = None) -> Path | None:
-    """The file that says that the kernels of a kind, or of `WORDS`, are in the cache, by all sources.
+def stamp_of(name: str, engine: str | None = None, window: str | None = None, kinds: Kinds = KINDS) -> Path | None:
+    """The file that says that the kernels of a kind, of `WORDS` or of `ROUTING` are in the cache, by all sources.
 
     Parameters
     ----------
     name : str
     engine, window : str, optional
         Names of the kind's engine and window index; None for the default.
+    kinds : Kinds
 
     Returns
     -------
     Path or None
-        None if there is no cache, or nothing is compiled here.
+        None if there is no cache, nothing is compiled here, or an engine's source is not the project's.
     """
-    classes: list[Any] = []
-    if name in KINDS:
-        kind = KINDS.named(name)
-        classes = [kind.engine(engine), *([kind.window(window)] if kind.windowed else [])]
-    sources = {Path(getfile(each)).relative_to(kernel_cache.ROOT) for each in classes}
-    return kernel_cache.stamp_of([name, engine, window], sources | {Path("topology/warmup.py")})
+    made: list[Any] = [ROUTING[name]] if name in ROUTING else []
+    if name in kinds:
+        kind = kinds.named(name)
+        made = [kind.engine(engine), *([kind.window(window)] if kind.windowed else [])]
+    sources = {Path(getfile(each)) for each in made} | {Path(__file__)}
+    if not all(path.is_relative_to(kernel_cache.ROOT) for path in sources):
+        return None
+    return kernel_cache.stamp_of([name, engine, window], {path.relative_to(kernel_cache.ROOT) for path in sources})
 
 
 def _warm_in_parallel(names: Sequence[str], all_of_them: bool) -> Iterator[Warmed]:

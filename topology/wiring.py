@@ -4,24 +4,17 @@
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
-                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··window_query··▶ tuples
+                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query
+                 query ··window_query··▶ aggregation ··joined_query··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-import distribution.influence
-import distribution.keyword
-import distribution.location
-import distribution.name_hash
-import distribution.placed
-import distribution.signatures.warmup
-import distribution.splitting
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import PART_ROWS, DeliveryBolt
 from bolts.distribution import DistributionBolt
@@ -34,6 +27,7 @@ from distribution.placed import PlacedRouter
 from distribution.placement.costs import PlacementCosts, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import REBALANCING, has_replicas, placeable, router_named
+from distribution.window_parts import window_load
 from matching.errors import ConfigError, InputError
 from matching.fields import Refusal
 from matching.half_life import DecayParameters
@@ -42,8 +36,8 @@ from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, Float64
 from matching.operator import OperatorContext
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, ParsedSubscription, asks_no_word
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.cuts import Cuts, read_ends
 from spouts.live import LoggedMessages, LoggedSubscriptions
@@ -60,11 +54,11 @@ from topology.core.api.plan import Plan
 from topology.engines import check_distance, check_window, filter_refusal, kinds_without_filters, kinds_without_objects
 from topology.settings import CREDITS, LIVE_CREDITS, LiveConfig, RunConfig
 from topology.sizing import BESIDE, beside
-from topology.warmup import Warmed, in_turn, parts
+from topology.warmup import KernelWarmup
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
-#: Messages by which `location` balances the world.
+#: Messages by which `location` and tuple tasks balance the world.
 _LOAD_SAMPLE = 20_000
 
 
@@ -90,6 +84,7 @@ def wire(
     credits: int = 4,
     query_threads: int = 1,
     objects: bool = False,
+    window_points: tuple[Float64, Float64] | tuple[()] = (),
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
 
@@ -112,6 +107,9 @@ def wire(
         Threads in which a query bolt matches kinds beside each other (`bolts.kind_threads`).
     objects : bool
         The stream is one of objects (`spouts.versions`).
+    window_points : x and y
+        Points of the unit square (float64[n] each) by which tuple tasks divide the world, such as a sample of messages;
+        else it is divided by area.
 
     Raises
     ------
@@ -133,10 +131,11 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds, objects), tasks=distribution_bolts)
+    load = window_load(*window_points)
+    builder.bolt("distribution", DistributionBolt(router, kinds, objects, load), tasks=distribution_bolts)
     query = QueryBolt(router, space, window, engines, options, kinds, fading, query_threads, objects)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, objects, fading)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, objects, fading, load)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
@@ -151,7 +150,9 @@ def wire(
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
         builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
-    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
+    builder.edge("query", "window_query", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "collected", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "joined_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -173,44 +174,12 @@ def wire(
     # a stream that is served begins before any kernel is there, and hashes few names at a time
     hashing = ("names",) if warmed_kinds is None or len(warmed_kinds) else ()
     dealing = ("window parts",) if tuple_bolts > 1 else ()
-    warmed = partial(warm_up, kinds.plain, *named, used, (*hashing, *dealing, *_routing_of(router)))
+    warmed = KernelWarmup(kinds.plain, *named, used, (*hashing, *dealing, *_routing_of(router)))
     return builder.acknowledged_by("delivery", "tuples").warmed_by(warmed).build(credits)
 
 
-#: What this process has compiled: one that runs several topologies has its kernels already.
-_WARM: set[tuple[Any, ...]] = set()
-
-
-def warm_up(
-    kinds: Kinds,
-    engines: tuple[tuple[str, str], ...],
-    windows: tuple[tuple[str, str], ...],
-    used_kinds: tuple[str, ...] | None = None,
-    routing: tuple[str, ...] = (),
-) -> Iterator[Warmed]:
-    """Compile, or load from the cache, the kernels of kinds and of `_ROUTING`; once a node, before the spouts open."""
-    wanted = (kinds.names, engines, windows, used_kinds, routing)
-    if wanted in _WARM:
-        return
-    routers = [(name, _ROUTING[name]) for name in routing]
-    yield from in_turn([*routers, *parts(kinds, dict(engines), dict(windows), used=used_kinds)])
-    _WARM.add(wanted)
-
-
-#: Parts of the warm-up for what is sent where.
-_ROUTING: Mapping[str, Callable[[], None]] = {
-    "router location": distribution.location.warmup,
-    "router influence": distribution.influence.warmup,
-    "router keyword": distribution.keyword.warmup,
-    "placement by cost": distribution.placed.warmup,
-    "signatures": distribution.signatures.warmup.warmup,
-    "window parts": distribution.splitting.warmup,
-    "names": distribution.name_hash.warmup,
-}
-
-
 def _routing_of(router: Router) -> tuple[str, ...]:
-    """The names in `_ROUTING` of what a router needs."""
+    """The names in `ROUTING` of what a router needs."""
     needs = {
         "router location": isinstance(router, LocationRouter) and not router.uses_influence,
         "router influence": router.uses_influence,
@@ -371,7 +340,7 @@ def subscription_refusal(
     ConfigError
         For an unknown window index.
     """
-    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms)
+    router, filter_refused = config.router, filter_refusal(kinds, config.window_index, most_terms, config.objects)
     without_objects = objects_refused(config, kinds) if config.objects else {}
     misplaced = {
         (kind.code, match, wordless): placeable(router, kinds, kind.name, match == ANY_KEYWORD, wordless)
@@ -384,7 +353,8 @@ def subscription_refusal(
         found = misplaced[parsed.kind, parsed.match, not parsed.words]
         if found is not None:
             return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
-        return without_objects.get(kinds[parsed.kind].name) or filter_refused(parsed)
+        refused = without_objects.get(kinds[parsed.kind].name) if without_objects else None
+        return refused or filter_refused(parsed)
 
     return check
 
@@ -540,6 +510,8 @@ def _wired(
         out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener, objects=objects
     )
     used = kinds.run if used_kinds is None else map(kinds.named, used_kinds)
+    bolts = bolts_beside(config, router, used)
+    points = read_points(config.messages, space, _LOAD_SAMPLE) if bolts["tuple_bolts"] > 1 else ()
     return wire(
         messages,
         subscriptions,
@@ -554,8 +526,9 @@ def _wired(
         used_kinds=used_kinds,
         warmed_kinds=warmed_kinds,
         fading=fading_of(config, vocabulary),
-        **bolts_beside(config, router, used),
+        **bolts,
         credits=credits,
         query_threads=threads_of(config.query_threads, config.executor == "local"),
         objects=objects,
+        window_points=points,
     )

@@ -1,4 +1,4 @@
-"""Compile every kernel of the signatures before the stream starts; `topology.wiring.warm_up` calls it once a node."""
+"""Compile every kernel of the signatures before the stream starts; `topology.warmup` calls it."""
 
 import numpy as np
 

@@ -1,10 +1,11 @@
-"""The parts of a URI that names a broker or a database: hosts, a name, parameters. Nothing is connected."""
+"""The parts of a URI that names a broker or a database, and the file that its `config=` names. Nothing is connected."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from matching.errors import ConfigError
+from matching.errors import ConfigError, InputError
 
 #: Names of streams and consumers of NATS, and of topics of Kafka.
 NAME, TOPIC = re.compile(r"[A-Za-z0-9_\-]+"), re.compile(r"[A-Za-z0-9_.\-]+")
@@ -62,6 +63,22 @@ def refuse_login(login: str, wrong: Wrong) -> None:
     """Kafka has no user in a URI. Raises ConfigError."""
     if login:
         raise wrong("has a user; give the file with security.protocol, sasl.username and so on as config=FILE")
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """Properties of librdkafka in a file, `name=value` a line: TLS, SASL and so on. Raises ConfigError, InputError."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("missing_file", f"{path}: cannot be read ({error}); name a file by config=") from error
+    found = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if line and not line.startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"{path}, line {number}: must be NAME=VALUE")
+            found[name.strip()] = value.strip()
+    return found
 
 
 def shown(uri: str) -> str:

@@ -1,7 +1,7 @@
 """Procedures of several requests: retries, rows in groups, pages, and a stream of updates that reconnects.
 
-Each is a coroutine or an asynchronous generator over a `LinkMethods`, which has the socket and the clock; tests have
-one of their own. Over a link that blocks, none of them waits for a loop.
+Each is a coroutine or an asynchronous generator over a `Link`, which has the socket and the clock. Over a link that
+blocks, none of them waits for a loop.
 """
 
 import random
@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from gateway.client.errors import ClientError, Failed, Gap, NotFound, Refused, U
 from gateway.client.requests import Call, Row
 from gateway.client.rows import Event, MessageOutcome, Missed, Progress, Snapshot, SubscriptionOutcome, Telling, Update
 from gateway.client.sse import EventParser, ServerEvent
+from gateway.client.transport import Link
 from matching.decoding import bare, decode_object
 from matching.errors import InputError
 from matching.reasons import REASONS
@@ -40,20 +41,6 @@ GROUP_ROWS, GROUP_BYTES = 1_000, 4 << 20
 SILENCE_S = 15.0
 #: Bytes of an event of updates that is not read further: a server's are a row, or the results of a subscription.
 MOST_EVENT_BYTES = 256 << 20
-
-
-class LinkMethods(Protocol):
-    """What flows need of `gateway.client.transport.LinkMethods`, which says what each method does."""
-
-    async def send(self, request: Request) -> Answer | Failure: ...
-
-    async def open(self, request: Request, silence_s: float) -> Answer | Failure: ...
-
-    async def read(self) -> bytes | Failure | None: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Patience(NamedTuple):
@@ -89,9 +76,7 @@ class _Tries:
         self._patience = patience
         self.count, self._waited_s = 0, 0.0
 
-    async def wait(
-        self, link: LinkMethods, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0
-    ) -> None:
+    async def wait(self, link: Link, request: Request, outcome: Answer | Failure, at_least_s: float = 0.0) -> None:
         """Wait before the next attempt. Raises the error of the outcome once `Patience.seconds` would be exceeded."""
         hint_s = max(at_least_s, (outcome.retry_after_s or 0.0) if isinstance(outcome, Answer) else 0.0)
         delay_s = self._patience.delay_s(self.count, hint_s)
@@ -102,7 +87,7 @@ class _Tries:
         await link.sleep(delay_s)
 
 
-async def _exchange(link: LinkMethods, request: Request, tries: _Tries) -> Answer:
+async def _exchange(link: Link, request: Request, tries: _Tries) -> Answer:
     """Send a request, with retries, until an answer has a status below 400.
 
     After 429, or 503 with `Retry-After`, it is sent again after that time. A request without an answer is sent again
@@ -141,7 +126,7 @@ def _final(request: Request, outcome: Answer | Failure) -> ClientError:
     return Unreachable(request.what, outcome.detail, "unreachable", do=do)
 
 
-async def answered(link: LinkMethods, call: Call[T], patience: Patience) -> T:
+async def answered(link: Link, call: Call[T], patience: Patience) -> T:
     """The value of a call. Raises ClientError."""
     tries = _Tries(patience)
     try:
@@ -211,7 +196,7 @@ def _subscriptions_of(answer: Answer) -> list[SubscriptionOutcome]:
 
 
 async def in_groups(
-    link: LinkMethods, source: Source, rows: SentRows, patience: Patience, most: int = GROUP_ROWS
+    link: Link, source: Source, rows: SentRows, patience: Patience, most: int = GROUP_ROWS
 ) -> AsyncGenerator[Any]:
     """Send the caller's rows in groups of at most `most`, and hand on one outcome for each row, in order.
 
@@ -291,7 +276,7 @@ def _within_bytes(lines: Sequence[bytes | str]) -> Iterator[list[bytes | str]]:
     yield group
 
 
-async def _send(link: LinkMethods, lines: list[bytes], rows: SentRows, patience: Patience) -> list[Any]:
+async def _send(link: Link, lines: list[bytes], rows: SentRows, patience: Patience) -> list[Any]:
     """Send a group; returns its outcomes. A group that the server refuses as too large (413) is halved."""
     if not lines:
         return []
@@ -309,7 +294,7 @@ async def _send(link: LinkMethods, lines: list[bytes], rows: SentRows, patience:
     return first + await _send(link, lines[half:], rows, patience)
 
 
-async def pages(link: LinkMethods, filters: Mapping[str, Any], patience: Patience) -> AsyncGenerator[dict[str, Any]]:
+async def pages(link: Link, filters: Mapping[str, Any], patience: Patience) -> AsyncGenerator[dict[str, Any]]:
     """Hand on the columns of all active subscriptions, page by page."""
     after: int | None = None
     while True:
@@ -321,7 +306,7 @@ async def pages(link: LinkMethods, filters: Mapping[str, Any], patience: Patienc
 
 
 async def tellings(
-    link: LinkMethods, subscription: requests.Names, since: int | None, patience: Patience
+    link: Link, subscription: requests.Names, since: int | None, patience: Patience
 ) -> AsyncGenerator[Telling]:
     """Hand on each telling behind a number once, in order, until the caller closes the flow. Raises Gap."""
     names = [subscription] if isinstance(subscription, str) else None if subscription is None else list(subscription)
@@ -335,7 +320,7 @@ async def tellings(
         since = found.through
 
 
-async def all_features(link: LinkMethods, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
+async def all_features(link: Link, filters: Mapping[str, Any], patience: Patience) -> dict[str, Any]:
     """All active subscriptions as one FeatureCollection."""
     features: list[Any] = []
     after: int | None = None
@@ -465,14 +450,14 @@ class Following(NamedTuple):
     on_gap: Callable[[Missed], None] | None
 
 
-async def start(link: LinkMethods, state: Followed, following: Following) -> None:
+async def start(link: Link, state: Followed, following: Following) -> None:
     """Without a position, take that of the stream's head: a failure of the first connection then loses no update."""
     if state.position is None and not following.snapshot:
         facts = await answered(link, requests.facts("/v1/stream"), following.first)
         state.stand(str(facts["complete_through"]))
 
 
-async def follow(link: LinkMethods, state: Followed, following: Following) -> AsyncGenerator[Any]:
+async def follow(link: Link, state: Followed, following: Following) -> AsyncGenerator[Any]:
     """Hand on every event after the position once, in order; reconnect until the caller closes the flow.
 
     Raises

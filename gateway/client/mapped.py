@@ -1,30 +1,23 @@
 """The requests behind `Client.map` and `AsyncClient.map`: subscriptions, page by page, and the result of each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gateway.client import requests
 from gateway.client.errors import NotFound
-from gateway.client.flows import LinkMethods, Patience, answered
+from gateway.client.flows import Patience, answered, pages
+from gateway.client.transport import Link
 
 #: Subscriptions, and messages, that a map draws, and results that are read for it.
 MOST, MOST_RESULTS = 50_000, 1_000
 
 
-class Mapped(NamedTuple):
-    """What a map of a server draws, and what it leaves out: as `gateway.runs.notebook.Drawing` takes it."""
-
-    subscriptions: list[dict[str, Any]]
-    messages: list[dict[str, Any]]
-    left_out: list[str]
-
-
 async def mapped(
-    link: LinkMethods, ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
-) -> Mapped:
-    """Subscriptions of these ids or filters, and the messages in their results: a request for each result.
+    link: Link, ids: Sequence[str], filters: Mapping[str, Any], most: int, most_results: int, patience: Patience
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """Subscriptions of these ids or filters, the messages in their results, a request for each, and what is left out.
 
     A subscription that has ended in between has no messages.
     """
@@ -42,12 +35,10 @@ async def mapped(
         left_out.append(f"results of the first {read:,} of {len(rows):,} subscriptions are drawn: raise {by}")
     if len(messages) > most:
         left_out.append(f"{most:,} of the {len(messages):,} messages of these are drawn: raise most=")
-    return Mapped(rows, messages[:most], left_out)
+    return rows, messages[:most], left_out
 
 
-async def _of_ids(
-    link: LinkMethods, ids: Sequence[str], most: int, patience: Patience
-) -> tuple[list[dict[str, Any]], bool]:
+async def _of_ids(link: Link, ids: Sequence[str], most: int, patience: Patience) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions with these ids, and whether there are more."""
     rows: list[dict[str, Any]] = []
     names = list(dict.fromkeys(ids))
@@ -57,19 +48,18 @@ async def _of_ids(
 
 
 async def _of_filters(
-    link: LinkMethods, filters: Mapping[str, Any], most: int, patience: Patience
+    link: Link, filters: Mapping[str, Any], most: int, patience: Patience
 ) -> tuple[list[dict[str, Any]], bool]:
     """Columns of at most `most` subscriptions that pass the filters, and whether there are more."""
     rows: list[dict[str, Any]] = []
-    after: int | None = None
-    while True:
-        found = await answered(link, requests.page(filters, after), patience)
-        rows += found.subscriptions
-        if (after := found.after) is None or len(rows) > most:
-            return rows[:most], len(rows) > most
+    async for columns in pages(link, filters, patience):
+        rows.append(columns)
+        if len(rows) > most:
+            break
+    return rows[:most], len(rows) > most
 
 
-async def _result_of(link: LinkMethods, row: Mapping[str, Any], patience: Patience) -> list[dict[str, Any]]:
+async def _result_of(link: Link, row: Mapping[str, Any], patience: Patience) -> list[dict[str, Any]]:
     try:
         found = await answered(link, requests.results(row["subscription_id"]), patience)
     except NotFound:

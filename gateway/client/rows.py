@@ -141,7 +141,7 @@ class Results(ApiRow, frozen=True):
 
 
 class Update(ApiRow, frozen=True):
-    """One `match`, `enter` or `leave`; `id` is its place in the stream, for `since=`."""
+    """One `match`, `enter`, `leave` or `change`; `id` is its place in the stream, for `since=`."""
 
     EXAMPLES: ClassVar[list[dict[str, Any]]] = [
         {
@@ -151,7 +151,7 @@ class Update(ApiRow, frozen=True):
     ]  # fmt: skip
 
     id: str
-    change: Literal["match", "enter", "leave"]
+    change: Literal["match", "enter", "leave", "change"]
     subscription_id: str
     message_id: str
     seq: int
@@ -162,6 +162,10 @@ class Update(ApiRow, frozen=True):
     lat: float
     object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
     backfill: Annotated[bool, Meta(description="a match of a message that came before the subscription")] = False
+    attributes: Annotated[dict[str, Any], Meta(description="of the message, for a subscription with `include`")] = {}
+    previous: Annotated[
+        dict[str, Any], Meta(description="of the version before, those of `attributes` that were different")
+    ] = {}
 
 
 class ToldWhat(ApiRow, frozen=True):

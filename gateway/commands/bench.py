@@ -1,8 +1,4 @@
-"""`skyray bench`: the engines of a kind timed beside each other.
-
-`gateway/commands/bench.py` -> `benchmarks/run.py`, which only a checkout has -> `matching/local_engine.py`, the
-operators and window indexes of a run.
-"""
+"""`skyray bench`: the engines of a kind timed beside each other."""
 
 from collections.abc import Iterator
 from inspect import Parameter

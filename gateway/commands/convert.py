@@ -1,7 +1,4 @@
-"""`skyray convert`: the folder of a stream of the release before, in this one's formats.
-
-The work is done in `gateway.live.converting`.
-"""
+"""`skyray convert`: the folder of a stream of the release before, in this one's formats."""
 
 from pathlib import Path
 from typing import Annotated

@@ -16,9 +16,9 @@ from gateway.live.update_listener import MessageText
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader
 from gateway.serve.released import LookUp
+from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.sinks.committed import CommittedUpdates
-from gateway.sinks.cursor import Supply
 from gateway.sinks.pump import Positions, Pump
 from gateway.sinks.stream import SinkAway
 from gateway.sinks.uris import sink_of
@@ -57,7 +57,7 @@ class Deliveries:
         """Names of all sinks, joined for people."""
         return ", ".join(sink.name for sink in self._sinks)
 
-    def begin(self, folder: Path, stream: str, supply: Callable[[], Supply], logged: Callable[[], int]) -> None:
+    def begin(self, folder: Path, stream: str, supply: Callable[[], UpdateLog], logged: Callable[[], int]) -> None:
         """Start to deliver.
 
         Parameters
@@ -67,7 +67,7 @@ class Deliveries:
         stream : str
             Identity of the stream.
         supply : callable
-            Makes the supply of one sink.
+            Makes the log that one sink reads.
         logged : callable
             Seq of the next message.
 
@@ -136,8 +136,7 @@ class Deliveries:
 
         def texts(seqs: Sequence[int]) -> dict[int, MessageText]:
             with lock:
-                rows = run.messages(seqs)
-            return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
+                return run.texts(seqs)
 
         self.begin_parts(folder, str(run.report.get("run")), ends, texts)
 

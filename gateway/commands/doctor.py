@@ -1,4 +1,4 @@
-"""`skyray doctor`: whether this machine has what Skyray needs; `gateway/shell/doctor.py` does the looking."""
+"""`skyray doctor`: whether this machine has what Skyray needs."""
 
 from pathlib import Path
 from typing import Annotated

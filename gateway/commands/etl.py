@@ -1,10 +1,4 @@
-"""`skyray etl`: raw files in, numbered messages and their vocabulary out.
-
-`gateway/commands/etl.py` -> `spark_etl/options.py` (options) -> `spark_etl/job.py` ->
-`spark_etl/sources.py` -> `spark_etl/finding.py` -> `spark_etl/ingest.py` -> `spark_etl/rows.py` -> `spark_etl/clean.py`
--> `spark_etl/vocabulary.py` -> `spark_etl/vectorise.py`. With `--dry-run` `spark_etl/trial.py` instead. What it writes
-is read by `run.py` beside this file.
-"""
+"""`skyray etl`: raw files in, numbered messages and their vocabulary out."""
 
 import logging
 import shlex

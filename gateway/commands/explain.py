@@ -1,8 +1,4 @@
-"""`skyray explain`: why a message is in a subscription's result, or is not.
-
-`gateway/commands/explain.py` -> `gateway/runs/explaining.py` (reads the run) -> `gateway/runs/match_rules.py`
-(rule by rule) -> `matching/naive.py` (the rules).
-"""
+"""`skyray explain`: why a message is in a subscription's result, or is not."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,9 +1,4 @@
-"""`skyray feed`: raw messages into a feed by Spark, as they come, for a stream that runs.
-
-`gateway/commands/feed.py` -> `spark_etl/feed_options.py` (options) -> `spark_etl/stream.py` ->
-`spark_etl/feed_rows.py` (cleaning) -> `spark_etl/feed_sink.py` -> `spark_etl/feed_folder.py`. What it writes is read by
-`live.py` and `serve.py` beside this file (`--from feed:FOLDER`).
-"""
+"""`skyray feed`: raw messages into a feed by Spark, as they come, for a stream that runs."""
 
 import logging
 from collections.abc import Callable, Mapping

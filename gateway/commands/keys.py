@@ -89,6 +89,6 @@ def _path_of(out: Path | None, keys: Path | None) -> Path:
     """The file of the keys. Raises ConfigError unless one of the two is given."""
     if (out is None) == (keys is None):
         raise ConfigError("--out or --keys: name the folder of the stream, or the file of its keys")
-    from topology.folder import KEYS
+    from topology.settings import KEYS
 
     return out / KEYS if out is not None else Path(keys or "")

@@ -1,9 +1,4 @@
-"""`skyray live`: messages and subscriptions by pipe, updates by pipe.
-
-`gateway/commands/live.py` -> `gateway/commands/piping.py` -> `gateway/live/pipe.py` (lines and batches) ->
-`gateway/live/write_ahead_log.py` (the log) -> `topology/live.py` -> `spouts/live.py` -> the bolts of any run ->
-`bolts/publishing.py` -> `gateway/serve/releasing.py` (boundaries, written as lines by `gateway/serve/released.py`).
-"""
+"""`skyray live`: messages and subscriptions by pipe, updates by pipe."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,10 +1,4 @@
-"""`skyray loadtest`: throughput and latency at a set rate.
-
-`gateway/commands/loadtest.py` -> `gateway/load/loadtest.py` -> `spouts/paced.py` (the schedule) ->
-`topology/wiring.py`, and on as `run.py` beside this file says; with --check, `gateway/load/check.py` at the end. With
---hold, `gateway/load/ramp.py` comes first; `gateway/load/report.py` draws. With --url it is
-`gateway/load/remote.py` -> `gateway/load/senders.py`, `gateway/load/follower.py` -> `gateway/load/check.py`.
-"""
+"""`skyray loadtest`: throughput and latency at a set rate."""
 
 import copy
 from collections.abc import Iterator, Mapping

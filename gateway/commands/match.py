@@ -1,7 +1,4 @@
-"""`skyray match`: which subscriptions a message would reach, without a run.
-
-`gateway/commands/match.py` -> `gateway/runs/reaching.py` -> `gateway/runs/match_rules.py` (rule by rule).
-"""
+"""`skyray match`: which subscriptions a message would reach, without a run."""
 
 from pathlib import Path
 from typing import Annotated, Any

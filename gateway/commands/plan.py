@@ -1,7 +1,4 @@
-"""`skyray plan`: the size of a load's topology, before there are machines for it.
-
-`gateway/commands/plan.py` -> `gateway/load/measuring.py` (costs, unless a profile has them) -> `topology/sizing.py`.
-"""
+"""`skyray plan`: the size of a load's topology, before there are machines for it."""
 
 from pathlib import Path
 from typing import Annotated, Any

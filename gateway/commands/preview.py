@@ -1,8 +1,4 @@
-"""`skyray preview`: what subscriptions would have matched in the past.
-
-`gateway/commands/preview.py` -> `gateway/subscriptions/preview.py` -> `gateway/subscriptions/past.py` (condition by
-condition).
-"""
+"""`skyray preview`: what subscriptions would have matched in the past."""
 
 from itertools import islice
 from pathlib import Path

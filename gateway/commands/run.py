@@ -1,9 +1,4 @@
-"""`skyray run`: matches a stream of messages against subscriptions. Start reading the project here.
-
-`gateway/commands/run.py` -> `gateway/commands/running.py` -> `topology/running.py` -> `topology/wiring.py` ->
-`spouts/parquet.py` -> `bolts/distribution.py` -> `bolts/query.py` -> `matching/operator.py`. Its settings are in
-`topology/settings.py`, its progress display in `gateway/shell/progress.py`.
-"""
+"""`skyray run`: matches a stream of messages against subscriptions. Start reading the project here."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,4 @@
-"""`skyray scale`: change the numbers of tasks of a run, while it runs or when it is resumed.
-
-`gateway/commands/scale.py` -> `topology/scaling.py` (writes the request) -> `topology/running.py` (the run reads it).
-"""
+"""`skyray scale`: change the numbers of tasks of a run, while it runs or when it is resumed."""
 
 import time
 from pathlib import Path

@@ -1,10 +1,6 @@
-"""`skyray serve`: messages and subscriptions by HTTP, updates by Server-Sent Events.
+"""`skyray serve`: messages and subscriptions by HTTP, updates by Server-Sent Events."""
 
-`gateway/commands/serve.py` -> `gateway/serve/app.py` (the API) -> `gateway/serve/writer.py` (batches) ->
-`gateway/live/write_ahead_log.py` (the log) -> `topology/live.py` -> the bolts of any run -> `bolts/publishing.py` ->
-`gateway/serve/releasing.py` -> `gateway/serve/hub.py` (clients). While it runs: `gateway/commands/serving.py`.
-"""
-
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -50,15 +46,11 @@ def serve(
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     offered, own = stream.ServerOptions(**server_options), stream.StreamOptions(**stream_options)
     require_local(out=own.out, vocabulary=own.vocabulary)
-    from gateway.commands.serving import serve_stream  # imports the extra
+    named, bounds, calling = stream.named_columns(columns), Limits(**limits), WebhookSettings(**webhooks)
+    from gateway.commands.answering import answer  # imports the extra
 
-    return serve_stream(
-        settings,
-        stream.named_columns(columns),
-        Limits(**limits),
-        WebhookSettings(**webhooks),
-        offered,
-        own,
-        to or (),
-        json,
-    )
+    with ExitStack() as stack:
+        answering = answer(stack, offered, own, bounds.most_connections)
+        from gateway.commands.serving import serve_stream  # imports much, while it answers already
+
+        return serve_stream(answering, settings, named, bounds, calling, offered, own, to or (), json)

@@ -7,10 +7,10 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from ipaddress import ip_network
 from typing import Any
 
 from gateway.commands import stream_options as stream
+from gateway.commands.answering import Answering
 from gateway.commands.delivering import Deliveries
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
@@ -19,23 +19,23 @@ from gateway.live.subscription_files import subscribe_all
 from gateway.serve.access import Access
 from gateway.serve.app import make_app
 from gateway.serve.asking import Asking
-from gateway.serve.demo import RATE_PER_S, Announcer, DemoTraffic, folder_of
+from gateway.serve.demo import RATE_PER_S, Announcer, DemoTraffic
 from gateway.serve.door import Door
 from gateway.serve.garbage import Garbage
 from gateway.serve.hub import Hub
-from gateway.serve.keys import KeyRing
+from gateway.serve.included import IncludedValues
 from gateway.serve.limits import Limits
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
-from gateway.serve.server import LOOPBACK, Server, bind
+from gateway.serve.server import LOOPBACK, Server
 from gateway.serve.sourced_rows import into_writer
 from gateway.serve.tiles import Tiles
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.serve.writer import LogWriter
 from gateway.shell.interrupts import draining, end_in_order
-from gateway.shell.logs import Noted, logging_as
-from gateway.shell.terminal import Terminal, as_json
+from gateway.shell.logs import Noted
+from gateway.shell.terminal import as_json
 from gateway.sinks import told_routes
 from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.figures import figures_of, summary_of
@@ -44,9 +44,10 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sources.feed import Feed
 from gateway.sources.uris import source_of
 from matching.errors import ConfigError, DeliveryError, EngineError
+from matching.kinds import KINDS
 from spouts.message_index import IndexFollower
 from topology.core.executors.logs import driver_log
-from topology.folder import FINISHED, INTERRUPTED, KEYS
+from topology.folder import FINISHED, INTERRUPTED
 from topology.given import Given
 from topology.live import LiveRun
 from topology.preparing import Preparing
@@ -100,6 +101,7 @@ class Watch:
         self._door, self._releaser, self._run, self._server = door, releaser, run, server
         self._hooks, self._deliveries, self._garbage, self._noted = hooks, deliveries, garbage, noted
         self._logged_before = door.wal.next_seq - 1
+        self._first: int | None = None  # seq behind which the topology matches again
         self._next_s = 0.0
         self._on_ready, self._on_look, self._on_stop, self._stopping = on_ready, on_look, on_stop, stopping
 
@@ -116,10 +118,8 @@ class Watch:
             return False
         self._next_s = now_s + _LOOK_S
         door = self._door
-        if not door.ready and self._releaser.reached(self._run.incarnation) >= self._logged_before:
-            door.ready = True
-            self._garbage.collect()
-            self._on_ready()
+        if not door.ready:
+            self._look_whether_ready(self._releaser.reached(self._run.incarnation))
         for part in (door.feed, door.writer, self._releaser, self._hooks):
             if part is not None and part.failure is not None:
                 raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
@@ -138,6 +138,21 @@ class Watch:
         self._server.call(door.hub.close)
         return self._deliveries.has_ended(0.0)
 
+    def _look_whether_ready(self, reached: int) -> None:
+        """Note how far the topology has matched what was in the log before."""
+        door, last = self._door, self._logged_before
+        if reached >= last:
+            door.ready = True
+            self._garbage.collect()
+            door.starting.step(None)
+            self._on_ready()
+        elif self._first is None:
+            self._first = max(reached, door.hub.log.head.boundary)
+            if last > self._first:
+                door.starting.step("matching what was logged")
+        elif last > self._first:
+            door.starting.reached((reached - self._first) / (last - self._first))
+
     def note(self, snapshot: Any) -> None:
         """Store a snapshot of the topology's metrics for the routes; `LiveRun.run` calls it as `on_progress`."""
         self._door.snapshot = snapshot
@@ -145,6 +160,7 @@ class Watch:
 
 
 def serve_stream(
+    answering: Answering,
     settings: Given,
     columns: dict[str, str],
     bounds: Limits,
@@ -158,6 +174,8 @@ def serve_stream(
 
     Parameters
     ----------
+    answering : Answering
+        The server, which has no stream yet.
     settings : Given
         Of the stream's topology.
     columns : dict of str to str
@@ -177,21 +195,12 @@ def serve_stream(
         For settings that do not fit each other, and the error of a part that has failed.
     """
     announcer = Announcer(own.log_format)
-    out = folder_of(own.out, offered.demo_rate, offered.demo)
-    if out is None:
-        raise ConfigError("--out: name the folder of the stream; or add --demo")
+    out, ring, starting, server, serving, url = answering
     host, rate = offered.host, offered.demo_rate or RATE_PER_S
     linger_s = (5.0 if own.linger_ms is None else own.linger_ms) / 1000.0
     map_tiles = Tiles.of(offered.tiles, offered.tiles_by)
     source = source_of(own.from_) if own.from_ else None
     deliveries = Deliveries(to)
-    proxies = [_network(text) for text in offered.trusted_proxy]
-    ring = KeyRing(offered.keys or out / KEYS)
-    if host not in LOOPBACK and not ring.current():
-        raise ConfigError(
-            f"--host {host}: other machines could publish and read without a key; make one first: "
-            f"skyray keys create {f'--keys {offered.keys}' if offered.keys else f'--out {out}'} --scope admin"
-        )
     if settings.get("checkpoint_every") == 0:
         raise ConfigError("recovery.checkpoint_every 0: clients that connect again read from checkpoints; leave it out")
     if settings.get("checkpoint_every", 0) > MOST_BETWEEN_CHECKPOINTS_S:
@@ -199,23 +208,20 @@ def serve_stream(
             f"recovery.checkpoint_every {settings['checkpoint_every']:g}: updates stay in memory until a checkpoint; "
             f"once it is full, no more messages are taken; give at most {MOST_BETWEEN_CHECKPOINTS_S:g}"
         )
-    terminal = Terminal()
+    log = driver_log()
     with ExitStack() as stack:
-        stack.enter_context(logging_as(own.log_format))
-        log = driver_log()
-        listening = stack.enter_context(bind(host, offered.port))
-        starting = stack.enter_context(ExitStack())
-        step = starting.enter_context(terminal.steps("skyray serve"))
-        step("loading words and subscriptions")
+        starting.step("reading the log")
         garbage = stack.enter_context(Garbage())
         given = out, settings, columns, own.vocabulary, own.attribute, own.stem
         registry = Registry()
         reading = {"strict": own.strict_attributes, "numbers": own.numbers, "fold_accents": own.fold_accents}
-        opened = open_stream(stack, *given, lambda line: None, registry, **reading)
+        opened = open_stream(stack, *given, lambda line: None, registry, **reading, on_read=starting.reached)
         config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        parts = Parts(out / "updates", wal.ends, wal.look_up)
+        vocabulary = admission.vocabulary
+        included = IncludedValues(registry.includes, wal.values, lambda: vocabulary.attributes, wal.ends)
+        parts = Parts(out / "updates", wal.ends, wal.look_up, included)
         hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
         in_process = executor == "local"
         releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, hub.deliver, in_process)
@@ -226,16 +232,22 @@ def serve_stream(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.log.resume(run.saved_delivery()))
-        preparing = stack.enter_context(Preparing.of(config, *([announcer.kind] if offered.demo else [])))
+        preparing = stack.enter_context(Preparing.of(config, announcer.kind if offered.demo else _log_kind))
+        needed = [WORDS, *sorted(registry.kinds())]
+        for name in needed:
+            preparing.is_ready(name)  # from now on, beside what follows
+        preparing.compile_ahead(kind.name for kind in sorted(KINDS.run, key=lambda kind: kind.windowed))
         writer = LogWriter(
             admission, registry, wal, in_flight, own.batch, linger_s, mapping,
             most_owned=bounds.most_subscriptions, preparing=preparing,
         )  # fmt: skip
-        if not earlier:
+        if not earlier and own.subscriptions:
+            starting.step("reading files of subscriptions")
             subscribe_all(writer.batching, own.subscriptions)
         wal.settle = releaser.settle
         access = Access(ring, bounds, offered.require_key or host not in LOOPBACK)
         door = Door(admission, registry, wal, writer, hub, releaser, access)
+        door.starting = starting
         if source is not None:
             door.feed = Feed(source, wal, into_writer(writer))
         asking = Asking(config, admission, registry, wal, mapping)
@@ -250,10 +262,11 @@ def serve_stream(
         door.webhooks = lambda: summary_of(hooks)
         more = [webhook_routes.routes(door, hooks), told_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
-        server = Server(web, listening, hub.start, bounds.most_connections, proxies)
-        step("starting Ray" if executor == "ray" else "loading kernels")
+        starting.step("loading kernels")
         stopping = stack.enter_context(draining())
-        stack.enter_context(server)
+        stack.enter_context(serving.pop_all())  # it ends before what is opened above
+        hub.start(server.running)
+        starting.app = web
         stack.enter_context(hooks)
         stack.callback(server.call, hub.close)
         stack.callback(deliveries.close)
@@ -263,26 +276,27 @@ def serve_stream(
             door.feed.begin()
             stack.callback(door.feed.close)
             log.info("reads", source=door.feed.name)
-        starting.close()
-        name, number = listening.getsockname()[:2]
         if earlier:
-            log.info("resumes", messages=wal.next_seq - len(wal.marks), folder=str(out))
-        log.info("listens", url=f"http://{_in_url(name)}:{number}", subscriptions=len(registry), folder=str(out))
+            counts = {"messages": wal.next_seq - len(wal.marks), "subscriptions": len(registry)}
+            log.info("resumes", **counts, folder=str(out))
 
         made = DemoTraffic(writer, rate, wal.next_seq)
         stack.callback(made.stop)
 
         watch = Watch(
             door, releaser, run, server, hooks, deliveries, garbage, Noted(lambda: _counted(door)),
-            on_ready=lambda: log.info("ready"),
+            on_ready=lambda: log.info("ready", url=url, subscriptions=len(registry)),
             on_look=announcer.updates if offered.demo else lambda _: None,
             on_stop=made.stop,
             stopping=stopping,
         )  # fmt: skip
-        preparing.wait({WORDS, *registry.kinds()})
+        for number, name in enumerate(needed):
+            starting.reached(number / len(needed))
+            preparing.wait([name])
         preparing.leave_a_core()
+        starting.step("starting Ray" if executor == "ray" else "loading the checkpoint")
         if offered.demo:
-            announcer.begins(f"http://{_in_url(name)}:{number}", out, rate)
+            announcer.begins(url, out, rate)
             made.begin()
         stopping()  # from here on the first interrupt drains
 
@@ -321,13 +335,6 @@ def _names(*hosts: str) -> frozenset[str]:
     return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
 
 
-def _network(text: str) -> str:
-    """An address or a network of --trusted-proxy. Raises ConfigError."""
-    try:
-        return str(ip_network(text))
-    except ValueError as error:
-        raise ConfigError(f"--trusted-proxy {text}: {error}; give an address, or a network as 10.0.0.0/8") from None
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _log_kind(name: str, is_ready: bool) -> None:
+    """Log that a kind is ready, or begins to be prepared: its first subscriptions are answered after it."""
+    driver_log().info("prepared" if is_ready else "preparing", kernels=name)

@@ -1,8 +1,4 @@
-"""`skyray show`: results and updates of a run in any state.
-
-`gateway/commands/show.py` -> `gateway/runs/showing.py` (joins updates with texts and places) ->
-`gateway/runs/reader.py` (reads a run folder); pictures are drawn in `gateway/runs/picture.py`.
-"""
+"""`skyray show`: results and updates of a run in any state."""
 
 from pathlib import Path
 from typing import Annotated

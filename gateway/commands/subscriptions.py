@@ -1,9 +1,4 @@
-"""`skyray subscriptions generate`, of real messages, and `skyray subscriptions check`.
-
-`gateway/commands/subscriptions.py` -> `gateway/subscriptions/generate.py` -> `matching/operator.py`, whose `Recipe`
-says what is drawn. `run.py` beside this file reads the files; `gateway/subscriptions/checking.py`
-checks them before.
-"""
+"""`skyray subscriptions generate`, of real messages, and `skyray subscriptions check`."""
 
 from pathlib import Path
 from typing import Annotated, Any

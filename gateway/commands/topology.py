@@ -1,8 +1,4 @@
-"""`skyray topology show`: what a run would consist of, with the options of the run.
-
-`gateway/commands/topology.py` -> `topology/wiring.py` (components and streams) -> `topology/core/api/plan.py` (how they
-are shown).
-"""
+"""`skyray topology show`: what a run would consist of, with the options of the run."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +68,7 @@ def legend(plan: Any) -> str:
 def _plan_without_data(config: RunConfig) -> Any:
     """The components and edges of a run whose data is not there yet; nothing is read."""
     from bolts.delivery import DeliveryBolt
-    from matching.text import Vocabulary
+    from matching.vocabulary import Vocabulary
     from spouts.cuts import Cuts
     from spouts.parquet import ParquetSpout
     from spouts.subscriptions import SubscriptionSpout

@@ -1,9 +1,4 @@
-"""`skyray verify`: compares a finished run with the oracle.
-
-`gateway/commands/verify.py` -> `gateway/runs/verify.py` -> `gateway/runs/oracle_replay.py` (runs the oracle) ->
-`gateway/runs/update_order.py` (checks the order) -> `matching/bulk_oracle.py` (the oracle in bulk) ->
-`matching/naive.py` (what is right).
-"""
+"""`skyray verify`: compares a finished run with the oracle."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -22,13 +22,13 @@ from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
-from matching.subscription_words import refused_when_new
+from matching.subscription_words import has_query_marks, refused_when_new
 from matching.synonyms import Synonyms
-from matching.text import Vocabulary
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from spouts.log import Record
-from spouts.parsed import parse_message
+from spouts.parsed import expiry_of, parse_message
 from topology.settings import MAX_AHEAD_S
 
 
@@ -61,6 +61,8 @@ class _RefusedSubscription(InputError):
 _QUOTED = 40
 #: Attributes that a refusal names.
 _NAMED = 20
+#: Columns on which it depends whether a subscription is refused when it is new.
+_ASKED_WHEN_NEW = frozenset(("query", "where", "not_keywords", "include", "at", "until"))
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -109,6 +111,8 @@ class Admission:
     set_aside : Counter
         Accepted messages, where times matter, without one (`no_time`: they reach kinds that need none) or dated too
         far `ahead`.
+    ends_objects : bool
+        Objects end by time (`ttl_s`, `expires_at` of a version): its user looks for those whose time is over.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class Admission:
         synonyms: Synonyms | None = None,
     ):
         self.objects = objects
+        self.ends_objects = False
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
         self.recent = RecentFields()
@@ -153,6 +158,12 @@ class Admission:
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
             return parsed
+        if self.objects and (row.get("ttl_s") is not None or row.get("expires_at") is not None):
+            expires_us = expiry_of(row, self._now()) if self.ends_objects else "expiry_not_served"
+            if isinstance(expires_us, str):
+                self.rejected[expires_us] += 1
+                return expires_us
+            parsed = parsed._replace(expires_us=expires_us)
         for one in parsed.misfits:
             self.misfits[one.fault.column or ""] += 1
         if self._needs_times():
@@ -212,6 +223,27 @@ class Admission:
             self.vocabulary.attributes = before  # what it named first is declared only if it is taken
             raise
 
+    def subscribe_new(
+        self, rows: Sequence[tuple[Mapping[str, Any], ParsedSubscription]], lines: Sequence[bytes]
+    ) -> int:
+        """Register subscriptions of ids that no other has or had, from the first on; returns how many.
+
+        It stops at one that `subscribe` would refuse, or has to ask more of. `rows` have their columns, and what
+        `check` says; `lines` are as they are logged.
+        """
+        accepted: list[Accepted] = []
+        for (row, one), line in zip(rows, lines, strict=True):
+            if not row.keys().isdisjoint(_ASKED_WHEN_NEW):
+                break
+            kind = self.kinds[one.kind]
+            if not kind.runs or self._refuses(one) is not None or has_query_marks(row.get("keywords")):
+                break
+            if not self.new_terms.of_subscription(_new_words(one)):
+                break
+            accepted.append(_accepted(row, one, kind, line))
+        self._put(accepted, [self.next_seq] * len(accepted))
+        return len(accepted)
+
     def _subscribe(self, row: Mapping[str, Any], checked: Checked | None, line: bytes) -> ParsedSubscription:
         parsed = self.check([row])[0] if checked is None else checked
         if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
@@ -228,9 +260,7 @@ class Admission:
             raise InputError(refusal.reason, f"subscription {name!r} {refusal.detail}")
         if not self.new_terms.of_subscription(_new_words(parsed)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
-        box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
-        free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell")
-        self._put(Accepted(name, kind.code, line, box, *free))
+        self._put([_accepted(row, parsed, kind, line)], [self.next_seq])
         return parsed
 
     def _with_declared(self, row: Mapping[str, Any]) -> Checked:
@@ -333,17 +363,20 @@ class Admission:
         process take the kind is no property of the line.
         """
         self.vocabulary.admit((), 0, record.admitted.attributes)
-        changes = record.changes_from(first_seq)
-        for (seq, line), one in zip(changes, plain_changes(record.lines, self.kinds), strict=True):
-            self.next_seq = seq
+        found, seqs = plain_changes(record.lines, self.kinds), [seq for seq, _ in record.changes_from(first_seq)]
+        plain: list[Accepted] = []
+        for place, one in enumerate(found):
             if isinstance(one, Accepted) and one.kind in self._met:
-                self._put(one)
-            else:
-                self._replays = True
-                refused = self.row(decode_object(line), line=line)
-                self._replays = False
-                if isinstance(refused, RefusedLine):
-                    return refused
+                plain.append(one)
+                continue
+            self._put(plain, seqs[place - len(plain) : place])
+            self.next_seq, line, plain, self._replays = seqs[place], record.lines[place], [], True
+            refused = self.row(decode_object(line), line=line)
+            self._replays = False
+            if isinstance(refused, RefusedLine):
+                return refused
+        self._put(plain, seqs[len(seqs) - len(plain) :])
+        self.next_seq = seqs[-1] if seqs else self.next_seq
         self.new_terms.resume(record)
         return None
 
@@ -362,22 +395,31 @@ class Admission:
             found[place] = one
         return found
 
-    def _put(self, one: Accepted) -> None:
-        self._ended(self.active.put(one, self.next_seq))
-        self._fading += self.kinds[one.kind].fades
-        self._met.add(one.kind)
+    def _put(self, ones: Sequence[Accepted], seqs: Sequence[int]) -> None:
+        for kind in self.active.put(ones, seqs):
+            self._ended(kind)
+        for code, count in Counter([one.kind for one in ones]).items():
+            self._fading += count * self.kinds[code].fades
+            self._met.add(code)
 
     @property
     def kinds_met(self) -> list[Kind]:
         """Kinds that have had a subscription."""
         return [self.kinds[code] for code in sorted(self._met)]
 
-    def _ended(self, kind: int | None) -> None:
-        if kind is not None:
-            self._fading -= self.kinds[kind].fades
+    def _ended(self, kind: int) -> None:
+        self._fading -= self.kinds[kind].fades
 
     def _needs_times(self) -> bool:
         return self.window.kind == "time" or self._fading > 0
+
+
+def _accepted(row: Mapping[str, Any], parsed: ParsedSubscription, kind: Kind, line: bytes) -> Accepted:
+    """What is known of a subscription that is accepted."""
+    place = point_of(row) if kind.place == "point" else ()
+    box = (*place, *place) if place else parsed.region
+    free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell"), row.get("include")
+    return Accepted(parsed.subscription_id, parsed.kind, line, box, *free)
 
 
 def _new_words(parsed: ParsedSubscription) -> tuple[str, ...]:

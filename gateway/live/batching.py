@@ -1,12 +1,12 @@
 """Lines that were checked, on their way to the log: the open batch, and when it is full or overdue.
 
-`Batching` collects accepted lines in an `OpenBatch` and hands it to a `Keeper`. The pipe (`gateway.live.pipe`) and the
-writer of a server (`gateway.serve.writer`) each have one, and decide when to close the batch.
+`Batching` collects accepted lines in an `OpenBatch` and hands it to the write-ahead log. The pipe (`gateway.live.pipe`)
+and the writer of a server (`gateway.serve.writer`) each have one, and decide when to close the batch.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,9 @@ from spouts.log import Origin
 from spouts.messages import OpenBlock
 from topology.preparing import Preparing
 from topology.warmup import WORDS
+
+if TYPE_CHECKING:
+    from gateway.live.write_ahead_log import WriteAheadLog
 
 #: Bytes of lines with which a batch is full, however few they are.
 BATCH_BYTES = 16 * 2**20
@@ -86,6 +89,15 @@ class OpenBatch:
         self.line = line.number
         self.size_bytes += len(line.data)
 
+    def subscribe(self, lines: Sequence[bytes], checked: Sequence[Change], came_s: float, line: int) -> None:
+        """Take subscriptions that came together; `line` is the number of the last one."""
+        self.changes += [len(self.messages)] * len(lines)
+        self.lines += lines
+        self.checked += checked
+        self.came_s += [came_s] * len(lines)
+        self.line = line
+        self.size_bytes += sum(map(len, lines))
+
     def note(self, line: int, came_s: float) -> None:
         """Take a line that has neither a message nor a change: it has declared an attribute."""
         self.came_s.append(came_s)
@@ -107,48 +119,13 @@ class OpenBatch:
         return self.changes[-1:] == [len(self.messages)]
 
 
-class Keeper(Protocol):
-    """Stores accepted lines batch by batch, and clock marks between them (`gateway.live.stream_clock`).
-
-    `gateway.live.write_ahead_log.WriteAheadLog` is one.
-    """
-
-    @property
-    def next_seq(self) -> int:
-        """Seq of the next message."""
-        ...
-
-    def keep(self, batch: OpenBatch) -> None:
-        """Store these lines, and return when they are durable.
-
-        With a message among them they are a batch; changes alone belong to the next batch.
-        """
-        ...
-
-    def reached(self, origin: Origin) -> None:
-        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
-        ...
-
-    def keep_positions(self) -> None:
-        """Store the positions of the sources, unless the last stored batch has them."""
-        ...
-
-    def due(self, now_s: float) -> int | None:
-        """Stream time in microseconds of the clock mark that is due at this `time.monotonic`; None if none is due."""
-        ...
-
-    def mark(self, time_us: int, now_s: float) -> None:
-        """Store a clock mark of this stream time as a batch of its own; returns when it is durable."""
-        ...
-
-
 class Batching:
     """Collects accepted lines, and stores them batch by batch; for one thread.
 
     Parameters
     ----------
     admission : Admission
-    keeper : Keeper
+    wal : WriteAheadLog
     in_flight : InFlight
     most : int
         Messages and changes of a batch at most.
@@ -170,7 +147,7 @@ class Batching:
     def __init__(
         self,
         admission: Admission,
-        keeper: Keeper,
+        wal: "WriteAheadLog",
         in_flight: InFlight,
         most: int,
         linger_s: float,
@@ -184,7 +161,7 @@ class Batching:
         self._unseen = 0  # lines until the next one whose fields are looked at
         self._schema = NO_ATTRIBUTES
         self._admission = admission
-        self._keeper = keeper
+        self._wal = wal
         self._in_flight = in_flight
         self._most = most
         self._linger_s = linger_s
@@ -194,7 +171,7 @@ class Batching:
     @property
     def next_seq(self) -> int:
         """Seq of the next message, those of the open batch counted."""
-        return self._keeper.next_seq + len(self.open.messages)
+        return self._wal.next_seq + len(self.open.messages)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -270,12 +247,12 @@ class Batching:
             self._preparing.wait([WORDS, *(kind.name for kind in self._admission.kinds_met)])
         if messages := len(batch.messages):
             self.batches += 1
-            self._in_flight.add(self._keeper.next_seq + messages - 1, batch.came_s)
-        self._keeper.keep(batch)
+            self._in_flight.add(self._wal.next_seq + messages - 1, batch.came_s)
+        self._wal.keep(batch)
 
     def pass_time(self, now_s: float) -> None:
         """Store a clock mark if one is due, unless too many batches are in flight; called while no line arrives."""
-        time_us = self._keeper.due(now_s)
+        time_us = self._wal.due(now_s)
         if time_us is not None and self._in_flight.await_capacity(0.0):
-            self._in_flight.add(self._keeper.next_seq, [])
-            self._keeper.mark(time_us, now_s)
+            self._in_flight.add(self._wal.next_seq, [])
+            self._wal.mark(time_us, now_s)

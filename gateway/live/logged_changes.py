@@ -24,7 +24,7 @@ class Accepted(NamedTuple):
     line : bytes             as it is logged; empty where nothing is
     box : tuple of float     around its shape: west, south, east, north in degrees; east may be above 180
     owner, expires_at        free columns as they were given; None where there is none
-    tell                     the column, as it was given
+    tell, include            the columns, as they were given
     broad : bool             whether it requires nothing (`matching.validate.ParsedSubscription`)
     """
 
@@ -36,13 +36,17 @@ class Accepted(NamedTuple):
     expires_at: Any = None
     broad: bool = False
     tell: Any = None
+    include: Any = None
 
 
 class Active(Protocol):
     """The active subscriptions, as `Admission` changes them: `ActiveKinds`, or `gateway.serve.registry.Registry`."""
 
-    def put(self, one: Accepted, at: int) -> int | None:
-        """Take a subscription, which replaces any of its id; returns the kind of that one."""
+    def put(self, ones: Sequence[Accepted], ats: Sequence[int]) -> list[int]:
+        """Take subscriptions in order, each before the message `at`; one replaces any of its id.
+
+        Returns the kinds of those that are replaced.
+        """
         ...
 
     def end(self, name: str, at: int) -> int | None:
@@ -59,11 +63,14 @@ class Active(Protocol):
 class ActiveKinds(dict[str, int]):
     """The kind of each active subscription, and nothing else of it."""
 
-    def put(self, one: Accepted, at: int) -> int | None:
+    def put(self, ones: Sequence[Accepted], ats: Sequence[int]) -> list[int]:
         """See `Active`."""
-        before = self.end(one.subscription_id, at)
-        self[one.subscription_id] = one.kind
-        return before
+        replaced = []
+        for one, at in zip(ones, ats, strict=True):
+            if (before := self.end(one.subscription_id, at)) is not None:
+                replaced.append(before)
+            self[one.subscription_id] = one.kind
+        return replaced
 
     def end(self, name: str, at: int) -> int | None:
         """See `Active`."""
@@ -79,8 +86,10 @@ class _Columns(msgspec.Struct, gc=False):
     owner: Any = None
     expires_at: Any = None
     tell: Any = None
+    include: Any = None
     # with one of these a line is not plain
     where: None = None
+    on: None = None
     circle: None = None
     polygon: None = None
     radius_m: None = None
@@ -100,7 +109,7 @@ class _Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> Iterator[Accepted | str | None]:
+def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str | None]:
     """What logged lines say: a subscription, the id of one that ends, None where a line is not plain.
 
     About 1 us a line.
@@ -112,14 +121,15 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> Iterator[Accepted | s
     if len(found) != len(lines):
         found = [_decoded(line) for line in lines]
     plain = {kind.name: (kind.code, kind.place == "region") for kind in kinds.run}
+    changes: list[Accepted | str | None] = []
     for line, one in zip(lines, found, strict=True):
         columns = one.subscribe
         if columns is None:
-            yield one.unsubscribe
+            changes.append(one.unsubscribe)
             continue
         name, kind = columns.subscription_id, plain.get(columns.kind)
         if one.unsubscribe is not None or kind is None or not 0 < len(name) <= MAX_ID_CHARACTERS:
-            yield None
+            changes.append(None)
             continue
         code, has_region = kind
         box, lon, lat = columns.region, columns.lon, columns.lat
@@ -127,11 +137,9 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> Iterator[Accepted | s
             box = (lon, lat, lon, lat)
         elif not has_region or lon is not None or lat is not None:
             box = None
-        yield (
-            None
-            if box is None
-            else Accepted(name, code, line, box, columns.owner, columns.expires_at, tell=columns.tell)
-        )
+        free = columns.owner, columns.expires_at, False, columns.tell, columns.include
+        changes.append(None if box is None else Accepted(name, code, line, box, *free))
+    return changes
 
 
 def _decoded(line: bytes) -> _Line:

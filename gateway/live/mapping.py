@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gateway.live.admission import RefusedLine
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
-from matching.fields import event_time_us, value_at
+from matching.fields import event_time_us, text_at, text_columns, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
 from spark_etl.finding import FirstColumns, Seen, columns_of_roles, columns_of_row, may_be
 from spark_etl.options import ROLES
@@ -41,7 +41,8 @@ class ColumnMapping:
     ----------
     named : mapping of str to str, optional
         Role (of `ROLES`) -> input column, or path into objects such as `geo.coordinates.0`; "" if the input has no such
-        column. The mapping finds the columns of the other roles line by line.
+        column; of the text perhaps several (`matching.fields.text_columns`). The mapping finds the columns of
+        the other roles line by line.
     attributes : AttributeSchema
         A rewritten line has the values of these attributes, too; more may be declared later.
 
@@ -86,8 +87,9 @@ class ColumnMapping:
         if isinstance(found, RefusedLine):
             return found
         columns = {role: role for role in MESSAGE_ROLES} | self.named | found
-        taken = {*columns.values()}
+        taken = {*columns.values(), *text_columns(columns["text"], row)}
         values = {role: value_at(row, name) if name else None for role, name in columns.items()}
+        values["text"] = text_at(row, columns["text"]) if columns["text"] else None
         if not _is_read(values["time"]):
             if "time" in found and columns["time"] != "time":
                 values["time"] = None  # the column was a guess, and is no time
@@ -111,7 +113,11 @@ class ColumnMapping:
         found = RefusedLine("", "") if isinstance(row, str) else self._columns(columns_of_row(row))
         if isinstance(found, RefusedLine) or not isinstance(row, dict) or (not self.named and role in row):
             return role
-        return (self.named | found).get(role) or role
+        name = (self.named | found).get(role) or role
+        if role == "text":  # of several the first that is no text, as `text_of_columns` says
+            own = text_columns(name, row)
+            name = next((one for one in own if not isinstance(value_at(row, one), str | None)), name)
+        return name
 
     def _columns(self, there: FirstColumns) -> dict[str, str] | RefusedLine:
         """Role -> input column, for the roles that the user has not named; cached by the line's column names."""

@@ -7,7 +7,7 @@ UTF-8 bytes; nothing is evicted.
 
 from collections.abc import Iterable
 
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.words.message_words import MessageWords
 from spouts.log import NONE_ADMITTED, Admitted, Record
 

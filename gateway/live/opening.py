@@ -52,6 +52,7 @@ def open_stream(
     strict: bool = False,
     numbers: str = "plain",
     fold_accents: bool = False,
+    on_read: Callable[[float], None] = lambda share: None,
     **fixed: Any,
 ) -> OpenStream:
     """Lock a folder and open its stream, a new one or the one that it has.
@@ -79,6 +80,8 @@ def open_stream(
         Form of the text of numbers in messages (`matching.attributes.NUMBER_FORMS`).
     fold_accents : bool
         Whether `cafe` is `café`, without a vocabulary.
+    on_read : callable
+        As `WriteAheadLog.replay` takes it.
     **fixed
         Settings that users cannot give.
 
@@ -113,7 +116,7 @@ def open_stream(
     stack.enter_context(wal.run.locked())
     stack.callback(wal.close)
     earlier = wal.begin()
-    wal.recover(admission)
+    wal.recover(admission, on_read)
     return OpenStream(config, admission, mapping, wal, earlier)
 
 

@@ -21,10 +21,11 @@ from typing import IO, Any
 import msgspec
 
 from gateway.live.admission import Admission, RefusedLine
-from gateway.live.batching import Batching, InputLine, Keeper
+from gateway.live.batching import Batching, InputLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
 from gateway.live.reading import MANY, NOT_READ
+from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
 from matching.validate import ParsedMessage, bare
@@ -45,12 +46,12 @@ _QUOTED = 200
 
 
 class Pipe:
-    """Reads lines and gives them to a `Keeper`, batch by batch.
+    """Reads lines and gives them to the write-ahead log, batch by batch.
 
     Parameters
     ----------
     admission : Admission
-    keeper : Keeper
+    wal : WriteAheadLog
     refuse : callable
         Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`,
         `column` and `value`. Also with each message that was taken without some values: in place of `reason`, `what`,
@@ -80,7 +81,7 @@ class Pipe:
     def __init__(
         self,
         admission: Admission,
-        keeper: Keeper,
+        wal: WriteAheadLog,
         refuse: Callable[[dict[str, Any]], None],
         in_flight: InFlight,
         batch: int = 5_000,
@@ -92,10 +93,10 @@ class Pipe:
         self.refused: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self.started = self.ended = False
-        self._keeper = keeper
+        self._wal = wal
         self._refuse = refuse
         self._in_flight = in_flight
-        self.batching = Batching(admission, keeper, in_flight, batch, linger_s, mapping, preparing)
+        self.batching = Batching(admission, wal, in_flight, batch, linger_s, mapping, preparing)
         self._lines = _Lines(READ_AHEAD)
 
     @property
@@ -130,14 +131,14 @@ class Pipe:
         Raises
         ------
         DeliveryError
-            If the keeper cannot store a batch; other errors of the keeper pass through, too.
+            If the log cannot store a batch; its other errors pass through, too.
         """
         if source is not None:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         batching = self.batching
         while not stop():
             if not batching.open and self._lines.empty():
-                self._keeper.keep_positions()
+                self._wal.keep_positions()
                 batching.pass_time(time.monotonic())
             left_s, full = batching.left_s(_LOOK_S), batching.full
             if full or (left_s <= 0.0 and self._lines.empty()):
@@ -150,7 +151,7 @@ class Pipe:
                 break
             self.take_all([line for line in lines if line is not None])
         self.close_batch()
-        self._keeper.keep_positions()
+        self._wal.keep_positions()
 
     def offer(self, line: InputLine, timeout_s: float) -> bool:
         """Put a line into the queue, from another thread; False if the queue is still full after `timeout_s`."""
@@ -173,7 +174,7 @@ class Pipe:
                 continue
             for line in lines[first:last]:
                 if line.origin is not None:
-                    self._keeper.reached(line.origin)
+                    self._wal.reached(line.origin)
             self.lines += last - first
             self.batching.extend(found.part(place, place + last - first), lines[first:last])
 
@@ -181,7 +182,7 @@ class Pipe:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""
         self.lines += 1
         if line.origin is not None:
-            self._keeper.reached(line.origin)
+            self._wal.reached(line.origin)
         if not bare(line.data):
             return
         found = self.batching.admit(line, self.batching.mapping.rename(line.data))

@@ -17,9 +17,10 @@ from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ColumnMapping
 from matching.attributes import CATEGORIES, CATEGORY, NUMBER, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
-from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us
+from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us, text_columns
 from matching.iso_times import iso_times
 from matching.model import Float64, Int64
+from matching.pieces import text_of_columns
 from matching.reasons import MAX_LINE_BYTES
 from matching.space import Space
 from matching.text import MAX_TEXT_CHARACTERS
@@ -123,7 +124,7 @@ class LineReader:
     schema : AttributeSchema
     space : Space
     objects : bool
-        The stream is one of objects, whose lines may say `deleted`.
+        The stream is one of objects, whose lines may say `deleted`, or when they expire.
 
     Attributes
     ----------
@@ -132,7 +133,7 @@ class LineReader:
     """
 
     def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space, objects: bool = False):
-        self._rare = _RARE | _CHANGES | ({"deleted"} if objects else set())
+        self._rare = _RARE | _CHANGES | ({"deleted", "ttl_s", "expires_at"} if objects else set())
         self.sure = self.unsure = 0
         self._mapping = mapping
         self._attributes = schema.attributes
@@ -206,16 +207,17 @@ class LineReader:
             return None  # which of several columns is the time, or the id, goes by which have a value
         if any("." in name for name in columns.values()) or any("." in one.path for one in self._attributes):
             return None
+        texts = text_columns(columns.get("text", ""), names)
         wanted: dict[str, Any] = {}
         for role, kind in _KINDS.items():
-            name = columns.get(role, "")
-            if name in wanted:
-                return None  # two roles of one column
-            if name in names:
-                lone = self._mapping.is_lone(role, names)
-                wanted[name] = kind if lone else _SEEN.get(role, kind)
-            elif role in ("lat", "lon"):
-                return None
+            for name in texts if role == "text" else [columns.get(role, "")]:
+                if name in wanted:
+                    return None  # two roles of one column
+                if name in names:
+                    lone = self._mapping.is_lone(role, names)
+                    wanted[name] = kind if lone else _SEEN.get(role, kind)
+                elif role in ("lat", "lon"):
+                    return None
         for one in self._attributes:
             if one.path in names and one.path not in wanted:
                 number = float | None if self._numbers == "plain" else float | str | None
@@ -232,9 +234,16 @@ class LineReader:
             forbid_unknown_fields=True,
             gc=False,
         )
-        sought = [columns.get(role, "") for role in ROLES] + [one.path for one in self._attributes]
-        get = operator.attrgetter(*(fields.get(name, "absent") for name in sought))
-        return _Shape(msgspec.json.Decoder(struct), get, nested)
+        sought = [columns.get(role, "") for role in ROLES[1:]] + [one.path for one in self._attributes]
+        get = operator.attrgetter(*(fields.get(name, "absent") for name in (*texts, *sought)))
+        if len(texts) == 1:
+            return _Shape(msgspec.json.Decoder(struct), get, nested)
+
+        def get_joined(line: Any) -> tuple[Any, ...]:
+            found = get(line)
+            return text_of_columns(found[: len(texts)]), *found[len(texts) :]
+
+        return _Shape(msgspec.json.Decoder(struct), get_joined, nested)
 
     def _checked(self, rows: Sequence[int], values: Sequence[tuple[Any, ...]]) -> ReadLines:
         """The messages whose values are sure to be taken."""

@@ -19,15 +19,16 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
 from gateway.live.batching import OpenBatch
+from gateway.live.living_versions import LivingVersions
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
@@ -46,14 +47,21 @@ from spouts.messages import MessageBlock
 from spouts.parsed import rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
-from topology.folder import KEYS, RunFolder, checksum
-from topology.settings import LiveConfig
+from topology.folder import RunFolder, checksum
+from topology.settings import KEYS, LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
 #: Bytes of the last texts that are kept in memory; older ones are read from the log.
 RECENT_BYTES = 32 * 2**20
 _REFUSED_NOW = "a change that was accepted is refused now"
+
+
+class LoggedValues(NamedTuple):
+    """Attributes of a logged message, in the order of the schema, and the version that it replaces (-1: none)."""
+
+    attributes: tuple[Any, ...]
+    previous: int
 
 
 class WriteAheadLog:
@@ -89,10 +97,12 @@ class WriteAheadLog:
         How far message sources are read by what is durable.
     settle : callable
         Called when `durable_through` has grown.
+    living : LivingVersions or None
+        Of a stream of objects.
 
     Notes
     -----
-    Memory: 24 bytes a batch, some 100 a mark, and the texts of the last messages.
+    Memory: 24 bytes a batch, some 100 a mark, the texts of the last messages, and some 200 for each living object.
     """
 
     def __init__(
@@ -113,6 +123,7 @@ class WriteAheadLog:
         self.marks: dict[int, int] = {}
         self.positions: Positions = {}
         self.settle: Callable[[], None] = lambda: None
+        self.living = LivingVersions() if settings.get("objects") else None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
         self._hands_over = hands_over
@@ -160,8 +171,10 @@ class WriteAheadLog:
             _copy_vocabulary(self.settings["vocabulary"], self.folder / VOCABULARY)
         return report
 
-    def recover(self, admission: Admission) -> None:
+    def recover(self, admission: Admission, on_read: Callable[[float], None] = lambda share: None) -> None:
         """Replay the log's changes and admitted terms into `admission`, and open the log to append. O(its bytes).
+
+        `on_read` as of `replay`.
 
         Raises
         ------
@@ -172,7 +185,7 @@ class WriteAheadLog:
         """
         if self._hands_over:
             self._handover = open_handover(self.log)
-        newest_us, time_us, changes_wait = self.replay(admission)
+        newest_us, time_us, changes_wait = self.replay(admission, on_read)
         if self._handover is not None:
             self._handover.end = self.size_bytes
         self._declared = len(admission.vocabulary.attributes)
@@ -195,8 +208,16 @@ class WriteAheadLog:
         if self.line and self._durable is not None:
             self._durable(self.line)
 
-    def replay(self, admission: Admission) -> tuple[int, int, bool]:
+    def replay(
+        self, admission: Admission, on_read: Callable[[float], None] = lambda share: None
+    ) -> tuple[int, int, bool]:
         """Replay the log's changes and admitted terms into `admission`, without writing. O(its bytes).
+
+        Parameters
+        ----------
+        admission : Admission
+        on_read : callable
+            Called with each record: how much of the log is read, 0 to 1.
 
         Returns
         -------
@@ -212,7 +233,8 @@ class WriteAheadLog:
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
         waiting: list[tuple[int, int, Record]] = []  # behind the last batch: the next one admits their words
-        for record, offset, end in read_records(self.log) if self.log.exists() else ():
+        size_bytes = self.log.stat().st_size if self.log.exists() else 0
+        for record, offset, end in read_records(self.log) if size_bytes else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
                 raise CheckpointError(
                     f"{self.log}: is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
@@ -224,9 +246,12 @@ class WriteAheadLog:
                 waiting.clear()
             elif record.changes:
                 waiting.append((offset, end, record))
+            if self.living is not None and record.block is not None:
+                self.living.take(self.next_seq, record.block)
             self._note(offset, record.last_seq, record.checksum)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
+            on_read(end / size_bytes)
             if record.messages or record.changes:
                 changes_wait = record.changes[-1:] == (record.messages,)
             if record.time_us is not None:
@@ -243,7 +268,10 @@ class WriteAheadLog:
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store lines, and return when they are durable; one write to disk. Raises DeliveryError.
+
+        With a message among them they are a batch; changes alone belong to the next batch.
+        """
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
         record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
@@ -253,32 +281,34 @@ class WriteAheadLog:
             self._append(record, changes=batch.checked)
             return
         admitted, terms, handed = self._weigh(block)
+        if self.living is not None:
+            block = block.having(previous=self.living.take(first, block))
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if a disk fails."""
+        """Stream time in us of the clock mark that is due at this `time.monotonic`, or None. Raises DeliveryError."""
         if self._mark is not None and self._mark.waits(now_s):
             with writing_to(self._mark.path):
                 self._mark.force(now_s)
         return self._clock.due(now_s)
 
     def mark(self, time_us: int, now_s: float) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written. One write to disk."""
+        """Store a clock mark of this stream time as a durable batch of its own. Raises DeliveryError."""
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
         self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
-        """See `gateway.live.batching.Keeper`."""
+        """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
         partitions = self._reached.setdefault(origin.source, {})
         partitions[origin.partition] = origin.offset, origin.token
 
     def keep_positions(self) -> None:
-        """See `gateway.live.batching.Keeper`. Raises DeliveryError if the log cannot be written."""
+        """Store the positions of the sources, unless the last stored batch has them. Raises DeliveryError."""
         if self._reached:
             self._append(Record(-1, self.line))
 
@@ -374,6 +404,15 @@ class WriteAheadLog:
         """A message without the hash of its content, for any thread. Raises CheckpointError if it is not there."""
         first, block = self._block_of(seq)
         return block.message(seq - first)
+
+    def values(self, seqs: Iterable[int]) -> dict[int, LoggedValues]:
+        """Attributes of messages by seq, for any thread."""
+        found = {}
+        for seq in seqs:
+            first, block = self._block_of(seq)
+            previous = -1 if block.previous is None else int(block.previous[seq - first])
+            found[seq] = LoggedValues(block.values(seq - first), previous)
+        return found
 
     def _block_of(self, seq: int) -> tuple[int, MessageBlock]:
         """The batch of a message, and its first seq, from memory or the log."""

@@ -9,9 +9,9 @@ changed. `gateway.runs.verify` checks whole runs over files, and the order of up
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,11 @@ from bolts.sinks import UPDATE_SCHEMA
 from gateway.load.follower import Received
 from gateway.load.lifetimes import Lifetimes
 from gateway.load.served import RECOUNTED, WORDS, ServedWorkload, idf_at, reweighed, weighed
+from gateway.load.workload import Subscribed
 from gateway.runs.reader import read_updates
 from matching.attributes import MISSING_KEY
 from matching.bulk_oracle import NEVER, BulkOracle, of_numbers, sampled
 from matching.half_life import DecayParameters
-from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import (
     CHANGES,
@@ -64,26 +64,6 @@ _COUNTS = (
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 
-class Subscribers(Protocol):
-    """The subscriptions of a load: generated ones, or those of a workload."""
-
-    @property
-    def kinds(self) -> Kinds: ...
-
-    @property
-    def wanted(self) -> Mapping[int, int]:
-        """How many of each kind, by code."""
-        ...
-
-    def make(self) -> SubscriptionTable:
-        """All of them; numbers are rows."""
-        ...
-
-    def names(self, table: SubscriptionTable) -> Names:
-        """Their ids."""
-        ...
-
-
 class Sent(NamedTuple):
     """Messages that the server accepted: seq of the first, which has all words; `number` and `seq` of the others."""
 
@@ -93,7 +73,11 @@ class Sent(NamedTuple):
 
 
 def check(
-    source: PacedSpout, subscribers: "Subscribers", fading: DecayParameters, ends: Sequence[int], folder: Path
+    source: PacedSpout,
+    subscribers: GeneratedSubscriptions | Subscribed,
+    fading: DecayParameters,
+    ends: Sequence[int],
+    folder: Path,
 ) -> dict[str, Any]:
     """Compare the updates of a topology after the first boundary and up to the last with the oracle's.
 
@@ -241,7 +225,7 @@ def _affordable(table: SubscriptionTable, stream: MessageBatch, most: int) -> Su
 # ------------------------------------------------------------------------------------------------------- a topology
 
 
-def _ever(subscribers: "Subscribers", last: int) -> tuple[SubscriptionTable, Int64]:
+def _ever(subscribers: GeneratedSubscriptions | Subscribed, last: int) -> tuple[SubscriptionTable, Int64]:
     """All subscriptions that there ever are up to message `last`, and the seq before which each ends."""
     table = subscribers.make()
     removed_at = np.full(len(table), NEVER)

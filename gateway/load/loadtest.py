@@ -1,8 +1,7 @@
 """Drive a topology at a set rate and report throughput and latency from publish to update.
 
-Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule, see
-`spouts.paced`, the file to read next; `gateway.load.check` compares updates with the oracle. The command is
-`gateway/commands/loadtest.py`.
+Latency is corrected for coordinated omission: it counts from the moment a message was due by the schedule
+(`spouts.paced`).
 """
 
 import json
@@ -104,35 +103,19 @@ def load_test(
     folder: str | None = None,
     checked: int = 0,
 ) -> dict[str, Any]:
-    """Run one load test; annotated parameters are options of `skyray loadtest`.
+    """Run one load test; annotated parameters are options of `skyray loadtest`, and described there.
+
+    A batch closes when it is full, or when its first message has waited `linger_ms`, which is part of latency. A
+    subscription that `changes` adds stays until 1,000 more have come. `filters` are those of
+    `spouts.generated_filters`; a `workload` is a folder as of `gateway.load.workload`. Checkpoints, and with `check`
+    the files of updates, go to `folder`.
 
     Parameters
     ----------
-    rate : float, optional
-        Messages a second; by default half the peak rate over `PEAK_MESSAGES` messages.
-    warm_up : float
-        Seconds of messages that do not count: all subscriptions are added with the first batch.
-    batch, linger_ms
-        A batch closes when it is full, or when its first message has waited `linger_ms`, which is part of latency.
-    router : str
-        One of `distribution.routers.ROUTERS`.
-    changes : float
-        Subscribe so often a second while messages are published, and unsubscribe as often: each of these stays until
-        1,000 more have come.
-    filters : float
-        This share of the subscriptions excludes a word, or wants the number of a message within bounds; messages then
-        have one (`spouts.generated_filters`).
-    checkpoint_every : float
-        Checkpoints go to a folder that is removed at the end.
-    check : bool
-        Updates are written to files in that folder, as in a run, and checked at the end.
     subscriptions : mapping of kind to int, optional
         How many of a kind, all active before the first message; by default as its recipe says.
     kinds : Kinds
         Kinds of the generated subscriptions, if they run.
-    workload : path, optional
-        A folder as `gateway.load.workload` describes it: its messages, subscriptions and window count, and updates are
-        written to files, as `skyray run` does.
     folder : str, optional
         Where files and checkpoints go, and stay; one temporary for each run if None. With a workload and a rate, a test
         whose process has ended resumes there from its last checkpoint.

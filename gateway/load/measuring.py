@@ -1,22 +1,23 @@
 """Measures the costs of a load for `skyray plan`: the microseconds that a message takes the task of each component.
 
 A topology with one query task runs in this process, and processor time counts; unpacking is booked to the tasks that
-would do it between processes (`gateway.load.booking`). It runs with M and with 5M messages, and the difference is
+would do it between processes (`Weighed`). It runs with M and with 5M messages, and the difference is
 taken, so that subscribing and filling the window do not count. `topology.sizing` sizes a topology by the outcome.
 """
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from time import thread_time_ns
+from typing import Any, NamedTuple
 
-from gateway.load.booking import Weighed
 from gateway.load.loadtest import load_plan
 from gateway.load.pace import Pace
 from matching.errors import ConfigError
 from topology.core.executors.local import run_local
+from topology.core.payload import pack, unpack
+from topology.core.tasks.links import Parcel
 
 #: Most subscriptions of a measurement: each takes some 20 us to make, three times, and some 100 bytes to 1 KB.
 MOST_SUBSCRIPTIONS = 4_000_000
@@ -31,6 +32,34 @@ _PARTS = {
     "messages": "spouts", "distribution": "distribution", "query": "all match", "tuples": "tuple bolt",
     "aggregation": "aggregation", "delivery": "delivery bolt",
 }  # fmt: skip
+
+
+class Weighed(NamedTuple):
+    """Packs and unpacks each payload that would go to another task, discards the copy, and books the time to the task
+    that would do the work, as in one process no parcel is packed; the `watch` of `run_local`.
+
+    book : Counter    (what, task address) -> sum. `packing`: nanoseconds of the sender; `unpacking`: nanoseconds of the
+                      receiver; `bytes`: of the receiver; `lent`: nanoseconds of unpacking that ran in the sender's
+                      thread, and which a caller subtracts from the sender's busy time
+    """
+
+    book: Counter[tuple[str, int]]
+
+    def __call__(self, parcels: Sequence[Parcel]) -> None:
+        carried = [parcel for parcel in parcels if parcel.edge >= 0 and parcel.address != parcel.sender]
+        if not carried:
+            return
+        sender, begun = carried[0].sender, thread_time_ns()
+        pieces = pack(carried[0].payload, 1 << 62)
+        packed = thread_time_ns()
+        unpack(pieces)
+        unpacking = thread_time_ns() - packed
+        self.book["packing", sender] += packed - begun
+        # unpacking ran in the sender's thread here, though it is the receivers' work
+        self.book["lent", sender] += unpacking
+        for parcel in carried:
+            self.book["unpacking", parcel.address] += unpacking
+            self.book["bytes", parcel.address] += sum(map(len, pieces))
 
 
 def measure(
@@ -80,7 +109,7 @@ def _run(counts: dict[str, int], window: int, messages: int) -> tuple[dict[str, 
     """One run from the first subscription to the end: seconds by part of a profile, and bytes of state."""
     book: Counter[tuple[str, int]] = Counter()
     plan = load_plan(Pace(_ALL_AT_ONCE, messages, _BATCH), counts, f"count:{window}", 1, "hashing")
-    report = run_local(plan, watch=Weighed(book), work_ns=time.thread_time_ns)
+    report = run_local(plan, watch=Weighed(book), work_ns=thread_time_ns)
     spent_s: dict[str, float] = {}
     for name, part in report.components.items():
         if name not in _PARTS:

@@ -1,8 +1,4 @@
-"""The schedule of a load test, and which of its messages the check covers.
-
-`gateway.load.loadtest`, `gateway.load.workload` and benchmarks make a `Pace` and pass its fields to the clock spout of
-the load (`spouts.paced`). Defaults may change; names of fields are the benchmarks' keywords, too.
-"""
+"""The schedule of a load test, and which of its messages the check covers."""
 
 from typing import NamedTuple
 

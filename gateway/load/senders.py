@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -53,14 +53,6 @@ class Changed(NamedTuple):
     posted: Posted
 
 
-class _Outcomes(Protocol):
-    """Outcomes of a part: takes the lines of the answer, and makes the result."""
-
-    def take(self, line: bytes) -> None: ...
-
-    def result(self, posted: Posted) -> Any: ...
-
-
 def publish(pipe: Connection, server: ServerAddress, load: ServedWorkload) -> None:
     """Publish each `PostingShare` that comes through the pipe, and answer with `Published`; None ends it."""
     _send(pipe, server, "/v1/messages", lambda part: _message_pieces(load, part), _MessageOutcomes)
@@ -76,7 +68,7 @@ def _send(
     server: ServerAddress,
     path: str,
     pieces: Callable[[PostingShare], Iterator[list[bytes]]],
-    outcomes_of: Callable[[PostingShare], _Outcomes],
+    outcomes_of: "type[_MessageOutcomes | _ChangeOutcomes]",
 ) -> None:
     while (part := pipe.recv()) is not None:
         lines = Ahead(pieces(part))

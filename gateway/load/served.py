@@ -14,7 +14,7 @@ import numpy as np
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, SubscriptionTable
 from matching.space import Space
-from matching.text import LATE_DOCUMENT_FREQUENCY, inverse_document_frequency, unit_weights
+from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, inverse_document_frequency, unit_weights
 from matching.window import Window
 from spouts.generated import GeneratedSource, MessageRecipe, numbers_of
 from spouts.generated_filters import FilterRows

@@ -37,7 +37,7 @@ from spouts.paced import PacedSpout
 from spouts.parquet import ParquetSource
 from spouts.subscriptions import SubscriptionChanges, SubscriptionSpout, load_changes, load_vocabulary
 from topology import wiring
-from topology.core.api.component import Piece, Saved
+from topology.core.api.component import Fragment, Saved
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.coordinator import complete
 from topology.core.checkpoint.fence import KEPT
@@ -133,7 +133,7 @@ class FillingDelivery(DeliveryBolt):
     def _make_sink(self) -> UpdateSink:
         return CountSink()
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         self.digest, self.counts = Digest(), np.zeros_like(self.counts)
         return super().snapshot(stored)
 

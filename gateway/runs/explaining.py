@@ -6,7 +6,7 @@ with keywords, ids and texts.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute
 
+from gateway.runs.clauses import failed_clauses
 from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
-from gateway.runs.oracle_replay import CHUNK, boundary_ends, relevant_rows
+from gateway.runs.oracle_replay import CHUNK, boundary_ends, read_objects, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
 from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
@@ -30,7 +31,8 @@ from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions
 from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query_programs import Query, clauses_of, query_of
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.validate import DELETE
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window, stream_time
 from spouts.cutting import Rows
 from spouts.manifest import is_live
@@ -42,8 +44,12 @@ from spouts.subscriptions import NEVER
 RIVALS = 5
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
+#: What each update says that a version did.
+_DID = {"enter": "entered", "leave": "left", "change": "changed", "match": "matched"}
 #: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
 _OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
+#: Reasons that a query may have: then its failed clauses are named.
+_OF_WORDS = ("query", "missing_keyword", "no_common_word")
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -71,7 +77,8 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
         `in_result`, `reason` (a code), `why` in words, `as_of`, `subscription`, `message`, `words` found, `missing` and
         `unknown`, `distance_km` (None for a region), `parts` of the score and `by_word`, `score`, `rank`, `threshold`
         (score of the k-th), `rivals` (the first `RIVALS` messages that rank before it; of a skyline: dominate it),
-        `rivals_in_all` (how many there are), `updates`: those of this message for this subscription, and
+        `rivals_in_all` (how many there are), `updates`: those of this message for this subscription, of a stream of
+        objects `versions`: for each update in words what has changed from one version of the object to the next, and
         `checkpoint`: of a live stream that has not ended, up to where it was read, in words.
 
     Raises
@@ -103,6 +110,9 @@ def explain_in(run: RunReader, subscription_id: str, message_id: str, last_seq: 
     batches = _batches_of(run, run.kinds[int(table.kind[0])])
     answer = explained(stream, batches, table, owner, seq, last_seq, end=None if end >= NEVER else end)
     answer["updates"] = _updates_of_pair(run, subscription_id, seq)
+    if run.objects:
+        answer["versions"] = _versions_in_words(run, seq, answer["updates"])
+        answer["why"] = "; ".join([answer["why"], *answer["versions"]])
     return answer | ({"checkpoint": run.checkpoint} if run.checkpoint else {})
 
 
@@ -187,10 +197,14 @@ def explained(
         stream.space.max_distance,
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
     )
-    verdict = judge(scene, subscription, next(_oracle_messages(target)))
+    message = next(_oracle_messages(target))
+    verdict = judge(scene, subscription, message)
     if verdict.failed is not None and verdict.reason in FILTER_REASONS:
         of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
         verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
+    query = query_of(owner.conditions.get("query"), stream.vocabulary)
+    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
+        verdict.clause = failed_clauses(query.tree, message, stream.vocabulary)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -326,6 +340,43 @@ def _updates_of_pair(run: RunReader, subscription_id: str, seq: int) -> list[dic
     return [{name: row[name] for name in ("as_of", "change", "score")} for row in rows]
 
 
+def _versions_in_words(run: RunReader, seq: int, updates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each update of a version says, and what has changed: "entered with version v2: price 950 -> 890".
+
+    O(messages), where there is an update.
+    """
+    names, ops = read_objects(run.etl) if updates else ([], [])
+    found = []
+    for update in updates:
+        # a version leaves with the one that replaces it, or with a deletion, at the row or within the batch
+        now = update["as_of"] if update["change"] == "leave" else seq
+        before = seq if update["change"] == "leave" else _before(names, ops, seq)
+        now = next((at for at in range(now, -1, -1) if names[at] == names[seq]), seq)
+        rows = run.messages([one for one in (before, now) if one >= 0])
+        ended = update["change"] == "leave" and ops[now] == DELETE
+        words = f"{_DID[update['change']]} with {'the deletion' if ended else 'version'} {rows[now].message_id}"
+        if before >= 0 and not ended and (changed := _changed(rows[before].attributes, rows[now].attributes)):
+            words += f": {changed}"
+        found.append(words)
+    return found
+
+
+def _before(names: Sequence[str], ops: Sequence[int], seq: int) -> int:
+    """The version of the same object that stood before a version; -1 for none."""
+    earlier = next((at for at in range(seq - 1, -1, -1) if names[at] == names[seq]), -1)
+    return -1 if earlier < 0 or ops[earlier] == DELETE else earlier
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Attributes that differ, with both values."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} {_value(before.get(name))} -> {_value(now.get(name))}" for name in names)
+
+
+def _value(value: Any) -> str:
+    return "missing" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 # ------------------------------------------------------------------------------------------------------ in words
 
 
@@ -338,8 +389,6 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{far} km from the centre, where {kilometres(radius_m / 1000)} km are allowed"
     if failed.name == "polygon":
         return f"{message['lon']:g} {message['lat']:g}"
-    if clause := _clause(conditions, failed, vocabulary):
-        return f"{clause} fails"
     if failed.name == "without":
         return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
@@ -391,6 +440,9 @@ def _in_words(
         west, south, east, north = answer["subscription"]["region"]
         place = f"{answer['message']['lon']:g} {answer['message']['lat']:g}"
         more = f"{place} is not within {west:g} to {east:g}, {south:g} to {north:g}"
+        more += f"; of the query {verdict.clause}" if verdict.clause else ""
+    elif reason == "query":
+        more = verdict.clause
     elif verdict.failed is not None and reason not in RUN_REASONS:
         more = _why_not(answer, verdict.failed, vocabulary)
     elif reason == "before_registration":

@@ -21,8 +21,8 @@ from matching.kinds import KINDS
 from matching.model import TERM
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.space import DISTANCE, Space
-from matching.text import Vocabulary
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
 from spouts.manifest import world_of

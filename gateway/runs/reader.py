@@ -23,16 +23,17 @@ import pyarrow.compute
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
 from gateway.live.checkpointed import copy_checkpointed, has_not_ended
 from gateway.live.recording import paths_of
+from gateway.live.update_listener import MessageText
 from gateway.runs.distance import distance_km
 from gateway.runs.message_rows import MessageRows, Row, broken_file
 from matching.errors import CheckpointError, ConfigError, InputError
 from matching.fields import Refusal, identifier, point_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import CHANGES, ENTER, MATCH
+from matching.model import CHANGES, ENTER, LEAVE, MATCH
 from matching.naive_rows import DecayModel
-from matching.text import Vocabulary
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest, world_of
@@ -337,7 +338,8 @@ class RunReader:
     @cached_property
     def changes(self) -> SubscriptionChanges:
         """The subscriptions as the run numbered them."""
-        return load_changes(self.files, self.vocabulary, self.space, kinds=self.kinds, quarantine=self.quarantine)
+        kinds = self.kinds.of_objects() if self.objects else self.kinds
+        return load_changes(self.files, self.vocabulary, self.space, kinds=kinds, quarantine=self.quarantine)
 
     def known(self, ids: Collection[str]) -> dict[str, list[Subscriber]]:
         """The subscriptions of these ids, several where one replaced another, in order of `at`.
@@ -393,6 +395,11 @@ class RunReader:
     def messages(self, seqs: Iterable[int]) -> dict[int, Row]:
         """These messages, by seq. Reads the row groups in which any of them lies, unless they are cached."""
         return self._message_rows.read(seqs)
+
+    def texts(self, seqs: Iterable[int]) -> dict[int, MessageText]:
+        """These messages as updates have them, by seq."""
+        rows = self.messages(seqs)
+        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
 
     def join(
         self, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]
@@ -475,7 +482,8 @@ def _standing_of(pieces: Iterable[pa.Table]) -> pa.Table:
     """
     standing = UPDATE_SCHEMA.empty_table()
     for piece in pieces:
-        updates = pa.concat_tables([standing, piece.filter(pc.not_equal(piece["change"], CHANGES[MATCH]))])
+        of_results = pc.is_in(piece["change"], pa.array([CHANGES[ENTER], CHANGES[LEAVE]]))
+        updates = pa.concat_tables([standing, piece.filter(of_results)])
         id_row = pc.dictionary_encode(updates["subscription_id"]).combine_chunks().indices.to_numpy()
         seq = updates["seq"].to_numpy()
         enters = pc.equal(updates["change"], CHANGES[ENTER]).to_numpy()

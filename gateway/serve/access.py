@@ -29,7 +29,7 @@ from matching.errors import EngineError
 _OPEN = frozenset({"/health", "/ready", "/openapi.json", "/", "/topology"})
 _OPEN_BELOW = "/page/"
 #: Scopes that paths need; other paths below `/v1/` need `subscribe`, all others `admin`.
-_SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/metrics": "admin"}
+_SCOPES: dict[str, KeyScope] = {"/v1/messages": "publish", "/v1/objects": "publish", "/metrics": "admin"}
 #: Attributes are declared below it: for all subscriptions, so that it needs `admin`.
 _DECLARED_BELOW = "/v1/stream/attributes/"
 #: Objects are ended below it, which is a message.

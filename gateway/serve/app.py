@@ -1,8 +1,4 @@
-"""Assembles the HTTP app: routes, error handlers, and the checks of every request (host, key, scope).
-
-`gateway.commands.serve` calls `make_app`; `gateway.serve.replay_server` calls `assembled` for a finished run. Read on
-in the files `*_routes.py`, or in `gateway.serve.door`, the state that the routes share.
-"""
+"""Assembles the HTTP app: routes, error handlers, and the checks of every request (host, key, scope)."""
 
 from collections.abc import Iterable, MutableMapping, Sequence
 from importlib.metadata import version

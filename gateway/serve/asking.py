@@ -33,8 +33,8 @@ from matching.model import Names
 from matching.naive_rows import NaiveSubscription, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.subscription_words import words_of_row
-from matching.text import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
+from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.window import NO_FLOOR
 from spouts.cutting import Rows
 from spouts.message_index import MessageIndex, messages_at

@@ -5,7 +5,6 @@ kinds whose kernels take longest come last (`topology.preparing`).
 """
 
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from gateway.serve.writer import TURN_ROWS, LogWriter, PublishedRow, Subscribe
 from gateway.shell.logs import LogFormat
 from gateway.shell.places import standing_query
 from gateway.shell.terminal import cell
-from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from topology.core.executors.logs import driver_log
@@ -44,19 +42,6 @@ _ENDINGS = "opens early", "is busy today", "closes at ten", "starts now", "was m
 _AROUND, _HALF_SIDE = 0.15, 0.5
 #: Seconds between two tries of what the writer does not take yet.
 _AGAIN_S = 0.1
-
-
-def folder_of(out: Path | None, rate: float | None, demo: bool) -> Path | None:
-    """The folder of a stream: the given one, or a new temporary one if there is a demo.
-
-    Raises
-    ------
-    ConfigError
-        If there is a rate of a demo without one.
-    """
-    if not demo and rate is not None:
-        raise ConfigError("server.demo_rate: is the rate of the demo's messages; add --demo, or leave it out")
-    return Path(tempfile.mkdtemp(prefix="skyray-demo-")) if demo and out is None else out
 
 
 def message(number: int, time_text: str) -> dict[str, Any]:

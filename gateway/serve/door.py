@@ -7,11 +7,13 @@ from typing import Any
 from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
+from gateway.serve.disk_use import DiskUse
 from gateway.serve.hub import Hub
 from gateway.serve.problems import ApiError, later, overloaded
 from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
+from gateway.serve.starting import Starting
 from gateway.serve.writer import LogWriter, Outcome, Row
 from gateway.sources.feed import Feed
 from matching.errors import EngineError
@@ -34,6 +36,8 @@ class Door:
         Whose question is answered when.
     ready : bool
         Whether the topology matches.
+    starting : Starting
+        What is done until it does.
     closing : bool
         Whether the server ends: nothing is taken any more.
     snapshot : RunSnapshot or None
@@ -42,6 +46,8 @@ class Door:
         From a row's arrival to the release of its updates.
     more_figures : list of callable
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
+    disk : DiskUse
+        Of the folder.
     feed : Feed or None
         What reads a source.
     sinks : callable
@@ -67,10 +73,12 @@ class Door:
         self.writer = writer
         self.hub = hub
         self.ready = self.closing = False
+        self.starting = Starting()
         self.snapshot: RunSnapshot | None = None
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
+        self.disk = DiskUse(wal.folder)
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None

@@ -444,7 +444,8 @@ class Hub:
         """The updates of rows whose texts are in memory; fewer if they are long, None if they are not all there."""
         if not self._has_texts(released.seq[rows].tolist()):
             return None
-        return UpdateRows(released, rows, self.log.parts.look_up, tag_of=self._tag_of)
+        parts = self.log.parts
+        return UpdateRows(released, rows, parts.look_up, tag_of=self._tag_of, included=parts.included)
 
     def _put_some(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> set[_Queue]:
         """Queue updates of some rows, a chunk for each client that wants any, and return these clients."""

@@ -10,17 +10,10 @@ from matching.errors import ConfigError
 class Limits:
     """Limits of one caller: a key, or an address if the server needs no key. 0 stands for no limit.
 
-    Parameters
-    ----------
-    most_requests_per_s, most_messages_per_s : int
-    most_subscriptions : int
-        Active ones of an owner.
-    most_streams : int
-        Of `/v1/updates`, polls among them, open at a time.
-    most_streams_in_all : int
-        Of all callers.
-    most_connections : int
-        Of all callers.
+    Raises
+    ------
+    ConfigError
+        For a number below zero.
     """
 
     most_requests_per_s: Annotated[int, "Requests a second of one key; 0: any number."] = 0

@@ -1,5 +1,7 @@
-"""`POST /v1/messages`: one message, an array, or lines; `DELETE /v1/objects/ID` in a stream of objects."""
+"""`POST /v1/messages`: one message, an array, or lines; `/v1/objects` in a stream of objects."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -7,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.client.rows import MessageOutcome
+from gateway.live.living_versions import LivingVersions
 from gateway.serve.access import caller_of
 from gateway.serve.bodies import (
     NDJSON,
@@ -21,7 +24,8 @@ from gateway.serve.bodies import (
     rows_of,
 )
 from gateway.serve.door import Door
-from gateway.serve.models import MessagesAnswer
+from gateway.serve.included import value_of
+from gateway.serve.models import MessagesAnswer, ObjectsPage, ObjectVersion
 from gateway.serve.problems import CONTENT, LATER, TOO_LARGE, ApiError, answer, problem_of, refusal
 from gateway.serve.writer import PublishedRow
 from matching.errors import EngineError
@@ -29,6 +33,9 @@ from matching.errors import EngineError
 PATH = "/v1/messages"
 #: Objects are ended below it.
 OBJECTS = "/v1/objects/"
+#: Objects of a page at most.
+MOST_OBJECTS = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Schema of a message.
 MESSAGE = {"$ref": "#/components/schemas/Message"}
 _LINES = {
@@ -78,9 +85,7 @@ def routes(door: Door) -> APIRouter:
     )
     async def end_object(request: Request, object_id: str) -> Response:
         """End an object of a stream of objects, as a message with `deleted` does. Answered with 200, it is on disk."""
-        if not door.admission.objects:
-            what = "this stream is one of messages, which nothing ends"
-            raise ApiError(409, "no_objects", what, "path", "begin a folder with --objects")
+        _living(door)
         caller = caller_of(request)
         door.access.count_messages(caller, 1)
         row = msgspec.json.encode({"object_id": object_id, "deleted": True})
@@ -89,7 +94,67 @@ def routes(door: Door) -> APIRouter:
             raise refusal(outcome)
         return encoded(outcome)
 
+    @router.get(
+        OBJECTS + "{object_id}",
+        summary="Read an object",
+        response_model=ObjectVersion,
+        responses={404: {"description": "No such object lives", "content": CONTENT}, **LATER},
+    )
+    async def read_object(object_id: str) -> Response:
+        """The living version of an object of a stream of objects."""
+        seq = _living(door).get(object_id)
+        if seq is None:
+            what = f"object {object_id!r}: has no living version"
+            raise ApiError(404, "unknown_object", what, "path", "check the id; it may have ended")
+        return encoded((await _versions(door, [(object_id, seq)]))[0])
+
+    @router.get(OBJECTS.rstrip("/"), summary="List the living objects", response_model=ObjectsPage, responses=LATER)
+    async def list_objects(
+        after: Annotated[int, Query(description="behind the version with this seq", ge=-1)] = -1,
+        limit: Annotated[int, Query(ge=1, le=MOST_OBJECTS)] = 100,
+    ) -> Response:
+        """Living objects of a stream of objects, in the order of their versions."""
+        found = _living(door).listed(after, limit)
+        page = await _versions(door, found)
+        return encoded({"objects": page, "after": found[-1][1] if len(found) == limit else None})
+
     return router
+
+
+def _living(door: Door) -> LivingVersions:
+    """The table of living objects. Raises ApiError in a stream of messages."""
+    if door.wal.living is None:
+        what = "this stream is one of messages, which nothing ends"
+        raise ApiError(409, "no_objects", what, "path", "begin a folder with --objects")
+    return door.wal.living
+
+
+async def _versions(door: Door, named: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Versions of objects, as `ObjectVersion`, once all are on disk; the log is read in another thread."""
+    while named and door.wal.durable_through < max(seq for _, seq in named):
+        await asyncio.sleep(0.001)
+    schema = door.admission.vocabulary.attributes
+
+    def read() -> list[dict[str, Any]]:
+        found = []
+        for name, seq in named:
+            one = door.wal.message(seq)
+            moment = None if one.event_time_us is None else _EPOCH + timedelta(microseconds=one.event_time_us)
+            found.append(
+                {
+                    "object_id": name,
+                    "message_id": one.message_id,
+                    "seq": seq,
+                    "text": one.text,
+                    "lon": one.lon,
+                    "lat": one.lat,
+                    "time": moment and moment.isoformat(),
+                    "attributes": {each.name: value_of(each, one.attributes, schema) for each in schema.attributes},
+                }  # fmt: skip
+            )
+        return found
+
+    return await asyncio.to_thread(read)
 
 
 async def log_messages(door: Door, request: Request, delivered: bool) -> Response:

@@ -71,6 +71,28 @@ class Message(BaseModel):
     time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
+    ttl_s: float | None = Field(default=None, description="of an object: seconds until this version ends it")
+    expires_at: str | float | None = Field(default=None, description="of an object: when this version ends it")
+
+
+class ObjectVersion(BaseModel):
+    """The living version of an object."""
+
+    object_id: str
+    message_id: str
+    seq: int
+    text: str
+    lon: float
+    lat: float
+    time: str | None
+    attributes: dict[str, Any] = Field(description="declared ones; null where it has none")
+
+
+class ObjectsPage(BaseModel):
+    """Living objects in the order of their versions."""
+
+    objects: list[ObjectVersion]
+    after: int | None = Field(description="cursor of the next page; null at the end")
 
 
 class MessagesAnswer(BaseModel):
@@ -124,11 +146,15 @@ class Subscription(BaseModel):
     match: str | int | None = Field(default=None, description="all, any, or how many keywords")
     not_keywords: str | list[str] | None = None
     where: dict[str, Any] | None = None
+    on: list[str] | None = Field(default=None, description="of objects: which of enter, leave, change are wanted")
     query: str | dict[str, Any] | None = Field(
         default=None, description="words, OR, brackets and -, or an object of all, any, none and where"
     )
     everything: bool | None = Field(default=None, description="true for one that requires nothing")
     tell: Tell | None = None
+    include: bool | list[str] | None = Field(
+        default=None, description="attributes that its updates carry; true: all that are declared"
+    )
     backfill: bool | int | str | None = Field(
         default=None, description="earlier messages for a boolean: true, a number of messages, or a time such as 7d"
     )
@@ -234,6 +260,15 @@ class AttributeOutcome(BaseModel):
     from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 
+class DiskUse(BaseModel):
+    """How much of its disk the stream's folder takes, measured once a minute at most."""
+
+    size_bytes: dict[str, int] = Field(description="of log, updates, index and checkpoints")
+    free_bytes: int
+    grows_bytes_per_s: float | None = Field(description="of the last day; null in the first minute")
+    full_at: str | None = Field(description="when the disk is full at this pace; null if not within ten years")
+
+
 class Stream(BaseModel):
     """What a client needs to know of the stream."""
 
@@ -257,6 +292,7 @@ class Stream(BaseModel):
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
+    disk: DiskUse | None = Field(default=None, description="only to a key with the scope admin, where there are keys")
 
 
 class Source(BaseModel):
@@ -332,18 +368,21 @@ class Problem(BaseModel):
 
 
 class Health(BaseModel):
-    """Figures of the stream."""
+    """What the process does, and figures of the stream: none before its log is read."""
 
-    status: Literal["ok"]
+    status: Literal["starting", "ok"]
+    doing: str | None = Field(default=None, description="what is done until messages are matched; null once they are")
+    done: float | None = Field(default=None, description="how much of that is done, 0 to 1, where that is known")
     release: str
-    messages: int
-    next_seq: int
-    complete_through: int
-    subscriptions: int
+    preparing: list[str] = Field(default=[], description="kinds whose kernels are compiled now")
+    messages: int | None = None
+    next_seq: int | None = None
+    complete_through: int | None = None
+    subscriptions: int | None = None
     broad: int | None = Field(default=None, description="of these, how many require nothing; None of a replay")
-    refused: int
-    duplicates: int
-    clients: int
-    waiting: int
+    refused: int | None = None
+    duplicates: int | None = None
+    clients: int | None = None
+    waiting: int | None = None
     source: Source | None = None
     sinks: list[Sink] = []

@@ -1,5 +1,6 @@
 """`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`."""
 
+import asyncio
 import re
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 from gateway.metrics import CONTENT_TYPE, exposition
 from gateway.serve.access import TICKET_S, caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
-from gateway.serve.door import RETRY_S, Door
+from gateway.serve.door import Door
 from gateway.serve.models import AttributeOutcome, Health, Stream, Ticket, Topology
 from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.writer import Declare
@@ -18,7 +19,7 @@ from matching.decoding import decode_object
 from matching.errors import ConfigError
 from matching.kind_table import Kinds
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 _ATTRIBUTE_BODY = {
     "requestBody": {
@@ -46,11 +47,15 @@ def routes(door: Door) -> APIRouter:
     def counts() -> dict[str, Any]:
         """What everybody may see, without a key."""
         figures, ends = door.figures(), _ends(door, not door.access.needs_key)
-        return {"status": "ok", "release": release, **figures, **ends}
+        state = {**door.starting.figures(), "release": release, "preparing": door.writer.preparing}
+        return {**state, **figures, **ends}
 
     @router.get("/health", summary="Whether the process lives", response_model=Health)
     async def health() -> Response:
-        """Counts of the stream; 200 as long as the process answers. No names of brokers once there are keys."""
+        """Counts of the stream; 200 as long as the process answers. No names of brokers once there are keys.
+
+        Before the log is read there are no counts, but `doing` and `done` alone.
+        """
         return encoded(counts())
 
     @router.get("/ready", summary="Whether messages are matched now", response_model=Health)
@@ -58,8 +63,7 @@ def routes(door: Door) -> APIRouter:
         """503 while kernels are loaded and the log is matched again, and while the server ends."""
         door.refuse_if_closing()
         if not door.ready:
-            retry = {"Retry-After": str(RETRY_S)}
-            raise ApiError(503, "starting", "the topology starts", do="wait; what is sent now is logged", headers=retry)
+            raise door.starting.refusal("wait; what is sent now is logged")
         return encoded(counts())
 
     @router.get(
@@ -70,6 +74,7 @@ def routes(door: Door) -> APIRouter:
     )
     async def metrics() -> Response:
         """Counters and gauges in Prometheus' text format."""
+        await asyncio.to_thread(door.disk.figures)
         return Response(exposition(door), media_type=CONTENT_TYPE)
 
     @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
@@ -77,16 +82,19 @@ def routes(door: Door) -> APIRouter:
         """What a client needs to know to subscribe and to publish: attributes, kinds, world, window.
 
         `fields` are those of recent messages that no attribute is declared for, the most frequent first: a condition of
-        a subscription that names one declares it. Samples of their values only to a key with the scope admin.
+        a subscription that names one declares it. Samples of their values, and `disk`, only to a key with the scope
+        admin.
         """
         admission = door.admission
         facts = stream_facts(admission.vocabulary, admission.space, admission.kinds)
         misfits, schema = dict(admission.misfits), admission.vocabulary.attributes
         for row, one in zip(facts["attributes"], schema.attributes, strict=False):
             row["misfits"] = misfits.get(one.path, 0)
-        facts["fields"] = admission.recent.report(schema, caller_of(request).may("admin"))
+        may_admin = caller_of(request).may("admin")
+        facts["fields"] = admission.recent.report(schema, may_admin)
         through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.log.head.boundary}
-        return encoded({**facts, "window": door.wal.settings["window"], **through})
+        disk = (await asyncio.to_thread(door.disk.figures)).as_json() if may_admin else None
+        return encoded({**facts, "window": door.wal.settings["window"], **through, "disk": disk})
 
     @router.put(
         "/v1/stream/attributes/{name}",

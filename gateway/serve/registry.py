@@ -7,13 +7,14 @@ is resumed. Changed by the thread of `gateway.serve.writer`; the routes read it 
 import heapq
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
 from gateway.live.logged_changes import Accepted
+from gateway.serve.included import Inclusion
 from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -22,7 +23,7 @@ from spouts.changes import NEVER
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
-_SORTED = json.JSONEncoder(sort_keys=True)
+_SORTED = json.JSONEncoder(sort_keys=True, check_circular=False)
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False):
@@ -90,39 +91,54 @@ class Registry:
         Column `tell` of the active subscriptions that have one, by id.
     tells_changed : deque of str
         Ids whose place in `tells` has changed; taken by whoever tells.
+    includes : dict of str to Inclusion
+        What updates of subscriptions with `include` carry, by id; of those that have ended too, whose updates remain.
     """
 
     def __init__(self, kinds: Kinds = KINDS) -> None:
         self.last: dict[str, Registered | Ended] = {}
         self.owned = Counter[str]()
         self._kinds = kinds
+        self._names = {kind.code: kind.name for kind in kinds}
         self.next_number = 0
         self.tells: dict[str, Any] = {}
         self.tells_changed: deque[str] = deque()
+        self.includes: dict[str, Inclusion] = {}
         self._active: dict[int, Registered] = {}  # by ascending number
         self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
 
-    def put(self, one: Accepted, at: int) -> int | None:
-        """See `gateway.live.logged_changes.Active`: the new one goes last, and the id keeps its owner."""
-        name, number, last, expires_us = one.subscription_id, self.next_number, self.last.get(one.subscription_id), None
-        owner = (one.owner if isinstance(one.owner, str) else "") or ("" if last is None else last.owner)
-        before = self._without(last)
-        if one.expires_at is not None and (expires_us := expiry_us(one.expires_at)) is not None:
-            heapq.heappush(self._expiries, (expires_us, number))
-        kind = self._kinds[one.kind].name
-        earlier_at = at if last is None else last.at
-        made = Registered(number, name, kind, one.line, at, expires_us, owner, one.box, earlier_at)
-        self.last[name] = self._active[number] = made
-        if owner:
-            self.owned[owner] += 1
-        if one.broad:
-            self._broad.add(number)
-        if one.tell is not None:
-            self.tells[name] = one.tell
-            self.tells_changed.append(name)
-        self.next_number += 1
-        return before
+    def put(self, ones: Sequence[Accepted], ats: Sequence[int]) -> list[int]:
+        """See `gateway.live.logged_changes.Active`: the new ones go last, and an id keeps its owner. 1 us each."""
+        last, active, names, replaced = self.last, self._active, self._names, []
+        for number, (one, at) in enumerate(zip(ones, ats, strict=True), self.next_number):
+            name, kind, line, box, given, expires_at, broad, tell, include = one
+            owner, expires_us, earlier_at = given if isinstance(given, str) else "", None, at
+            if (before := last.get(name)) is not None:
+                owner, earlier_at = owner or before.owner, before.at
+                if (gone := self._without(before)) is not None:
+                    replaced.append(gone)
+                self.includes.pop(name, None)
+            if owner:
+                self.owned[owner] += 1
+            if expires_at is not None and (expires_us := expiry_us(expires_at)) is not None:
+                heapq.heappush(self._expiries, (expires_us, number))
+            if broad:
+                self._broad.add(number)
+            self.includes.pop(name, None)
+            if include is True or isinstance(include, list):
+                asked = None if include is True else tuple(include)
+                self.includes[name] = Inclusion(asked, self._kinds[kind].standing)
+            if tell is not None:
+                self.tells[name] = tell
+                self.tells_changed.append(name)
+            if include is True or isinstance(include, list):
+                included = None if include is True else tuple(include)
+                self.includes[name] = Inclusion(included, self._kinds[kind].standing)
+            made = Registered(number, name, names[kind], line, at, expires_us, owner, box, earlier_at)
+            last[name] = active[number] = made
+        self.next_number += len(ones)
+        return replaced
 
     def kinds(self) -> set[str]:
         """The kinds that ids had last."""

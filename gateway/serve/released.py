@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute
 
 from gateway.live.update_listener import MessageText
+from gateway.serve.included import IncludedValues
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 #: Place of each change among those of a subscription id at a boundary.
-RANKS = {"leave": 0, "match": 1, "enter": 2}
+RANKS = {"leave": 0, "match": 1, "enter": 2, "change": 3}
 #: Bytes after which a piece of updates ends, whatever their number.
 PIECE_BYTES = 4 * 2**20
 #: Bytes that `LineWriter` writes at a time, about.
@@ -57,6 +58,7 @@ class ReleasedUpdate(msgspec.Struct, gc=False, weakref=False):
     lat: float
     data: bytes
     backfill: bool = False
+    object_id: str = ""
 
     @property
     def position(self) -> str:
@@ -195,6 +197,8 @@ class UpdateRows:
         The last few updates may exceed it; None: all rows.
     tag_of : callable, optional
         Tag of the log up to a boundary, for ids that have one.
+    included : IncludedValues, optional
+        What updates of some subscriptions carry besides.
 
     Attributes
     ----------
@@ -208,7 +212,7 @@ class UpdateRows:
     -----
     All names, numbers and messages become JSON in one call. One `take` of Arrow puts the pieces of each row beside each
     other. Ten updates a message take 0.8 us each, and a message each 1.7, where a struct for each update, encoded by
-    msgspec, takes 1.5 and 1.5 (`benchmarks.events`, on a busy machine).
+    msgspec, takes 1.5 and 1.5.
     """
 
     def __init__(
@@ -218,7 +222,9 @@ class UpdateRows:
         look_up: LookUp,
         most_bytes: int | None = PIECE_BYTES,
         tag_of: TagOf | None = None,
+        included: IncludedValues | None = None,
     ):
+        self._included = included
         rows = np.arange(len(released.boundary)) if rows is None else rows
         self.released, self._tag_of = released, tag_of
         texts, self.size_bytes, count = _texts_of(released.seq[rows], look_up, most_bytes)
@@ -267,10 +273,11 @@ class UpdateRows:
         names = released.names.take(pa.array(released.who[rows])).to_pylist()
         changes = [_NAMES[rank] for rank in released.order[rows].tolist()]
         columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
-        message_ids, text, lon, lat, _ = columns
+        message_ids, text, lon, lat, objects = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
         data, marks = self.events((JSON_BEGINS,), b"").each(), released.marks(rows).tolist()
-        return list(map(ReleasedUpdate, ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks))
+        own = ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks, objects
+        return list(map(ReleasedUpdate, *own))
 
     def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
         if self._pieces is None:
@@ -293,7 +300,9 @@ class UpdateRows:
         changes = [b'%b",%b,"subscription_id":' % (tail, change) for tail in tails for change in _CHANGES]
         columns += [place(changes) + len(_CHANGES) * boundary + self._change(), pieces.name]
         columns += [place([b","]), pieces.head, place([b',"as_of":']), pieces.as_of, place([b',"score":'])]
-        columns += [pieces.score, place([b","]), pieces.tail, place([b"}" + end])]
+        columns += [pieces.score, place([b","]), pieces.tail]
+        more = None if self._included is None else self._included.of(self.released, self.rows, RANKS["leave"])
+        columns += [place([b"}" + end])] if more is None else [place(more[0]) + more[1], place([b"}" + end])]
         return pieces.joined(columns, literals, len(self))
 
     def lines(self) -> bytes:

@@ -5,7 +5,7 @@ Updates are read once, at the start, into the order and with the ids that a live
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader, Subscriber, active_at
@@ -123,7 +122,7 @@ class Replay:
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]
         through = wanted.through
-        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self._texts)
+        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self.run.texts)
         rest |= len(found) < rows.size and not newest
         found = found.turned() if newest else found
         rows = found.rows
@@ -181,7 +180,7 @@ class Replay:
         matches = ((None, row) for row in reversed(rows) if row["change"] == "match" and row["as_of"] >= owner.at)
         ranked = [*standing.ranked(kind), *islice(matches, LAST_MATCHES)]
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
-        texts = self._texts([row["seq"] for _, row in ranked])
+        texts = self.run.texts([row["seq"] for _, row in ranked])
         joined = self.run.join([{**row, "as_of": as_of} for _, row in ranked], {subscription_id: [owner]})
         results = [
             {"rank": rank, "message_id": texts[row["seq"]].message_id} | {name: row.get(name) for name in shown}
@@ -254,7 +253,3 @@ class Replay:
             if name in at and (int(row.get("at") or 0) == at[name] or name not in found):
                 found[name] = {column: value for column, value in row.items() if value is not None}
         return found
-
-    def _texts(self, seqs: Sequence[int]) -> Mapping[int, MessageText]:
-        rows = self.run.messages(seqs)
-        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}

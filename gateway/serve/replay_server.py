@@ -43,7 +43,7 @@ def serve_run(folder: Path, port: int, say: Callable[[str], None], tiles: Tiles 
         stopping = stack.enter_context(draining())
         app = assembled([routes(replay)], tiles)
         app.add_middleware(Hosts, names=frozenset((*LOOPBACK, "[::1]")))
-        stack.enter_context(Server(app, listening, lambda loop: None))
+        stack.enter_context(Server(app, listening))
         figures = replay.figures()
         counts = f"{figures['messages']:,} messages, {replay.facts()['run']['updates']:,} updates"
         say(f"show: {cell(folder)} ({counts}) is on http://{LOOPBACK[0]}:{listening.getsockname()[1]}")

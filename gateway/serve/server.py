@@ -315,8 +315,6 @@ class Server:
     ----------
     app : ASGI application
     listening : socket
-    on_start : callable
-        Called with the event loop, in its thread, before the first request.
     most_connections : int
         Beyond it a connection is answered with 503.
     trusted_proxies : sequence of str
@@ -327,7 +325,6 @@ class Server:
         self,
         app: Any,
         listening: socket.socket,
-        on_start: Callable[[asyncio.AbstractEventLoop], None],
         most_connections: int = MOST_CONNECTIONS,
         trusted_proxies: Sequence[str] = (),
     ):
@@ -346,7 +343,6 @@ class Server:
         self._server = _Uvicorn(config)
         self._most_connections = most_connections
         self._socket = listening
-        self._on_start = on_start
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -394,5 +390,4 @@ class Server:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._on_start(self.loop)
         await self._server.serve(sockets=[self._socket])

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,19 @@ from topology.live import last_seq_of
 
 #: Bytes of updates in memory from which those that the parts have are dropped, and at which no more batches are taken.
 IN_MEMORY_BYTES, MOST_IN_MEMORY_BYTES = 32 * 2**20, 256 * 2**20
+
+
+class WholeRead(NamedTuple):
+    """Result of `UpdateLog.read_whole`.
+
+    updates : list of ReleasedUpdate
+    behind : Position    position of the last update read; the next read begins after it
+    lost : bool          whether the files of the updates up to `behind` are gone or damaged; `updates` is empty then
+    """
+
+    updates: list[ReleasedUpdate]
+    behind: Position
+    lost: bool = False
 
 
 class UpdateLog:
@@ -175,6 +188,13 @@ class UpdateLog:
         """`rows_after`, for sinks."""
         return for_sinks(self.rows_after(position, None, most))
 
+    def read_whole(self, position: Position, only: Collection[str] | None = None) -> WholeRead:
+        """`rows_after`, for readers that go on behind lost files: other webhooks are not to wait for one update."""
+        try:
+            return WholeRead(*for_sinks(self.rows_after(position, only)))
+        except (PartsMissing, PartDamaged) as lost:
+            return WholeRead([], self.behind(lost), lost=True)
+
     def rows_after(
         self,
         position: Position,
@@ -198,7 +218,7 @@ class UpdateLog:
         found = []
         for piece in pieces:
             first, last = piece.rows_through(*position), len(piece.boundary)
-            rows, end, whole = read_rows(piece, first, last, only, most, most_bytes, self.parts.look_up, tag_of)
+            rows, end, whole = read_rows(piece, first, last, only, most, most_bytes, self.parts, tag_of)
             found.append(rows)
             most, most_bytes = most - len(rows), most_bytes - rows.size_bytes
             if not whole or (piece is not pieces[-1] and (most <= 0 or most_bytes <= 0)):

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
+from gateway.serve.included import IncludedValues
 from gateway.serve.released import (
     PIECE_BYTES,
     RANKS,
@@ -81,17 +82,19 @@ class Parts:
         The last seq of each boundary.
     look_up : callable
         Seqs -> texts of messages.
+    included : IncludedValues, optional
+        As of `gateway.serve.released.UpdateRows`.
 
     Attributes
     ----------
-    ends : sequence of int
-    look_up : callable
+    ends, look_up, included
     """
 
-    def __init__(self, folder: Path, ends: Sequence[int], look_up: LookUp):
+    def __init__(self, folder: Path, ends: Sequence[int], look_up: LookUp, included: IncludedValues | None = None):
         self._folder = folder
         self.ends = ends
         self.look_up = look_up
+        self.included = included
         self._last: dict[tuple[str, ...], int] = {}  # names of one number -> their last boundary
         self._decoded: OrderedDict[tuple[str, ...], Released] = OrderedDict()
         self._lock = Lock()
@@ -159,7 +162,7 @@ class Parts:
                 continue
             if first == 0 and number != before + 1 and position.boundary < read.boundary[0] - 1:
                 raise PartsMissing(int(read.boundary[0]))
-            found, end, _ = read_rows(read, first, last, only, most, most_bytes, self.look_up, tag_of)
+            found, end, _ = read_rows(read, first, last, only, most, most_bytes, self, tag_of)
             return [found], end
         there = max((self._last_of(names) for _, names in self._numbered()), default=-1)
         lost = min(until, self.last_boundary())
@@ -298,12 +301,12 @@ def read_rows(
     only: Collection[str] | None,
     most: int,
     most_bytes: int,
-    look_up: LookUp,
+    parts: Parts,
     tag_of: TagOf | None,
 ) -> tuple[UpdateRows, Position, bool]:
     """Some updates of the rows between two, the position behind them, and whether these are all that are wanted."""
     rows = np.arange(first, last) if only is None else released.rows_of(released.among(only), first, last)
-    found = UpdateRows(released, rows[:most], look_up, most_bytes, tag_of)
+    found = UpdateRows(released, rows[:most], parts.look_up, most_bytes, tag_of, parts.included)
     whole = len(found) == len(rows)
     end = last - 1 if whole else rows[len(found) - 1]
     return found, Position(int(released.boundary[end]), int(released.place[end])), whole
@@ -390,7 +393,7 @@ START = Place(BEGINNING, 0)
 
 
 class TakenUpdates(NamedTuple):
-    """Result of `Supply.take` from a place `at`.
+    """Result of `UpdateLog.take` from a place `at`.
 
     updates : list of ReleasedUpdate
     behind : Place

@@ -15,7 +15,7 @@ from gateway.serve.registry import Registered, Registry
 from matching.decoding import bare
 from matching.storage.slots import grown
 from matching.subscription_words import texts_found_by
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.words.message_words import MessageWords
 
 #: Subscriptions whose keywords are cut at a time.

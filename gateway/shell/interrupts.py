@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from gateway.shell.leftovers import children, end_children
 from gateway.shell.terminal import fail
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -22,6 +22,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE_S = 15.0
 #: How long the main thread may stay in native code that checks no signal, before it begins to unwind.
 DEEP_S = 5.0
+#: How long a process that the command has started may take to end by itself before it is killed.
+END_S = 5.0
 #: How soon a signal comes again, in case what it raised was swallowed.
 _AGAIN_S = 0.25
 #: Signals that come so close together are one press of a key.
@@ -255,3 +257,43 @@ def _starting_process(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_name != "_execute_child":
         frame = frame.f_back
     return frame is not None
+
+
+def children() -> set[int]:
+    """Ids of the processes that this one has started and that still run; none without /proc."""
+    tasks = Path("/proc/self/task")
+    try:
+        return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
+    except OSError:
+        return set()
+
+
+def end_children(earlier: set[int], patience_s: float = END_S) -> int:
+    """End the children that are not among `earlier`, with all that they started; returns how many there were.
+
+    Ray and Spark end their own on the way out; one that an interrupt met while it started has no owner, and a Java
+    process may then wait for ever.
+    """
+    import psutil
+
+    started = []
+    for number in children() - earlier:
+        try:
+            child = psutil.Process(number)
+            started += [*child.children(recursive=True), child]
+        except psutil.NoSuchProcess:
+            continue
+    for process in started:
+        _quietly(process.terminate)
+    _, stubborn = psutil.wait_procs(started, timeout=patience_s)
+    for process in stubborn:
+        _quietly(process.kill)
+    psutil.wait_procs(stubborn, timeout=END_S)
+    return len(started)
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        action()

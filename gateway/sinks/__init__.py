@@ -1,7 +1,5 @@
 """Sinks: updates delivered to other systems, each at least once and with ids that never change.
 
-    contract.py       what a sink is: it takes a batch of updates, and answers with an outcome
-    cursor.py         a place in the stream of released updates, and what is behind it
     stream.py         what a sink of all updates is: a topic, a stream, a table
     pump.py           the thread of such a sink, at the pace of its receiver
     committed.py      committed parts as what it reads, where no server is
@@ -13,5 +11,4 @@
     webhooks/         batches by HTTP, signed as Standard Webhooks; its outbox is durable
 
 A sink imports from `gateway.serve` what updates and positions are; `gateway.serve` imports no sink.
-Read first: `stream.py` and `pump.py`; for webhooks `contract.py`, then `webhooks/dispatch.py`.
 """

@@ -12,7 +12,7 @@ from matching.errors import DeliveryError
 
 
 class CommittedUpdates(UpdateLog):
-    """See `gateway.sinks.cursor.Supply`; for one thread, but `end`.
+    """An `UpdateLog` without a memory; for one thread, but `end`.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class CommittedUpdates(UpdateLog):
         self._rows: dict[str, int] = {}
 
     def end(self) -> Place:
-        """See `Supply`; O(parts)."""
+        """See `UpdateLog`; O(parts)."""
         names = self.parts.names()
         for name in names:
             if name not in self._rows:
@@ -39,12 +39,12 @@ class CommittedUpdates(UpdateLog):
         return Place(self.head, self.updates)
 
     def place(self, position: Position, known: Place) -> Place | None:
-        """See `Supply`."""
+        """See `UpdateLog`."""
         self.end()
         return super().place(position, known)
 
     def take(self, at: Place, most: int = PIECE) -> TakenUpdates | None:
-        """See `Supply`. Raises DeliveryError if the next part is gone: how many updates it had is not known here."""
+        """See `UpdateLog`. Raises DeliveryError if the next part is gone: how many updates it had is not known here."""
         end = self.end()
         if at.position >= end.position:
             return None

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.serve.released import ReleasedUpdate
-from gateway.serve.update_parts import BEGINNING, Place, Position, TakenUpdates
+from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_parts import BEGINNING, START, Place, Position, TakenUpdates
 from gateway.shell.terminal import whole_file
-from gateway.sinks.cursor import START, Supply
 from gateway.sinks.stream import SinkAway, StreamSink, UpdateChunk
 from matching.errors import ConfigError, DeliveryError, EngineError, InputError
 from topology.core.executors.logs import driver_log
@@ -121,7 +121,7 @@ class Pump:
     sink : StreamSink
     stream : str
         Identity of the stream.
-    supply : Supply
+    supply : UpdateLog
     positions : Positions
     logged : callable
         Seq of the next message of the stream: no receiver can have more.
@@ -142,7 +142,7 @@ class Pump:
         self,
         sink: StreamSink,
         stream: str,
-        supply: Supply,
+        supply: UpdateLog,
         positions: Positions,
         logged: Callable[[], int],
     ):

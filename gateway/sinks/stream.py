@@ -1,6 +1,6 @@
 """Contract of stream sinks: they take all updates of a stream in order, and return their position.
 
-A webhook gets the updates that it asked for, batch by batch (`contract.py`); a stream sink is a receiver of everything,
+A webhook gets the updates that it asked for, batch by batch; a stream sink is a receiver of everything,
 named by `--to`. Delivery begins behind the position that the receiver keeps itself, in the same transaction as the
 updates (`exactly_once`), or else behind the one in the folder, which may lag: then the last chunks come again, with the
 same ids. Driven by `gateway.sinks.pump`.

@@ -22,7 +22,7 @@ import xxhash
 from gateway.serve.registry import Registry
 from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import END, PIECE, PartDamaged, PartsMissing, Position
+from gateway.serve.update_parts import END, Position
 from matching.telling import AT_ONCE, TellingRule, telling_of, wall_clock
 
 #: Messages with which a new one is compared, the last that were told.
@@ -347,7 +347,7 @@ class _Deciding:
         position, head = teller.position, teller._log.head
         if not names or position >= head:
             return max(position, head)
-        updates, behind, _ = _read(teller._log, position, names)
+        updates, behind, _ = teller._log.read_whole(position, names)
         at_once: dict[str, list[ReleasedUpdate]] = {}
         for update in updates:
             name, place = update.subscription_id, Position.of(update.position)
@@ -418,7 +418,7 @@ class _Deciding:
         new, alike = Counter[str](), Counter[str]()
         position, lost = min(after.values()), False
         while position < until:
-            updates, behind, is_lost = _read(log, position, set(names))
+            updates, behind, is_lost = log.read_whole(position, set(names))
             lost |= is_lost
             for update in updates:
                 name, place = update.subscription_id, Position.of(update.position)
@@ -482,12 +482,3 @@ def are_similar(one: frozenset[str], other: frozenset[str], least: float) -> boo
         return False
     common = len(one & other)
     return common >= least * (few + many - common)
-
-
-def _read(log: UpdateLog, position: Position, names: Collection[str]) -> tuple[list[ReleasedUpdate], Position, bool]:
-    """Some updates of subscriptions behind a position, the position behind them, and whether some are lost."""
-    try:
-        found, behind = log.rows_after(position, names, PIECE)
-        return [one for rows in found for one in rows.updates()], behind, False
-    except (PartsMissing, PartDamaged) as lost:
-        return [], log.behind(lost), True

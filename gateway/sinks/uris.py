@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, quote, unquote
 
-from gateway.brokers.kafka_properties import read_properties
 from gateway.brokers.uris import (
     NAME,
     TOPIC,
@@ -17,6 +16,7 @@ from gateway.brokers.uris import (
     check_parameters,
     hosts_of,
     name_of,
+    read_properties,
     refuse_login,
     shown,
     split,

@@ -9,8 +9,18 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.brokers.kafka_properties import read_properties
-from gateway.brokers.uris import NAME, TOPIC, check_parameters, hosts_of, name_of, refuse_login, shown, split, wrong_of
+from gateway.brokers.uris import (
+    NAME,
+    TOPIC,
+    check_parameters,
+    hosts_of,
+    name_of,
+    read_properties,
+    refuse_login,
+    shown,
+    split,
+    wrong_of,
+)
 from gateway.sources.folder import FolderSource
 from gateway.sources.source import BrokerSource
 from matching.errors import ConfigError

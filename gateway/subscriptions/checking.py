@@ -17,8 +17,8 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.space import DISTANCE, Space
 from matching.subscription_words import refused_when_new
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from spouts.lines import read_rows
 from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary, meaning_of

@@ -27,7 +27,7 @@ from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
 from matching.model import Float64, Int32, Int64, take_ragged
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.message_files import list_message_files
 from spouts.parquet import read_columns
 from spouts.subscriptions import load_vocabulary
@@ -98,40 +98,10 @@ def generate_subscriptions(
 ) -> dict[str, Any]:
     """Write `count` subscriptions of one kind as JSON Lines; what is annotated is an option of the command.
 
-    Parameters
-    ----------
-    etl_dir : path
-        Output folder of `skyray etl`.
-    kind : str
-        One of `kinds`.
-    count, seed : int
-    out : path
-        File to write; it appears whole or not at all.
-    k : int, optional
-        Size of every result, instead of the recipe's range.
-    min_keywords, max_keywords : int, optional
-        Their number is uniform in between, and less where the message has fewer terms. By default the recipe's.
-    region_share : float, optional
-        Largest side of a region as a share of the extent's, in (0, 1], instead of the recipe's.
-    until_share : float
-        Share of the subscriptions that end before a message drawn at random.
-    match : str, optional
-        Of kinds that have it: "all" keywords must be there, as without it, or "any" one will do. The other kinds always
-        take any, and refuse this option. The drawn rows are the same.
-    max_frequency : float
-        Words that a larger share of the messages have are stop words, in (0, 1]: a message that has other words gives
-        those alone, one that has none gives its rarest.
-    circle_share, polygon_share : float
-        Shares of the subscriptions that get a circle (or, beside a point, a `radius_m`) and an octagon, as high as the
-        region they would have; together at most 1.
-    where_share : float
-        Share that gets one to three conditions on attributes, which their message satisfies.
-    not_share : float
-        Share that excludes a word which another message has and their own lacks. The drawn rows are the same but for
-        the filters.
-    overwrite : bool
-        Replace a file of that name.
-    kinds : Kinds
+    `etl_dir` is an output folder of `skyray etl`; the file `out` appears whole or not at all. The number of keywords is
+    uniform between the fewest and the most, by default the recipe's, and less where the message has fewer terms. A
+    message that has stop words alone gives its rarest. The shares of circles and polygons are together at most 1;
+    filters and `match` leave all other columns as they are without.
 
     Returns
     -------

@@ -11,8 +11,8 @@ from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
 from matching.message_segments import EMPTY, MessageSegment, SegmentConditions
 from matching.model import NO_ORDER, NO_WORDS, Float64, Names
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from spark_etl.span import span_us
 from spouts.changes import NEVER

@@ -19,8 +19,8 @@ from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
 from matching.space import DISTANCE
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from spouts.manifest import world_of
 from spouts.subscriptions import load_vocabulary

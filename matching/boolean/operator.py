@@ -5,7 +5,8 @@ then drops hits of a subscription at seqs before its addition or from its remova
 it at once; there are no homes and no window queries.
 
 In a stream of objects a result is the set of living objects that match. No result is stored: a message comes with the
-version that it replaces, both are matched, and their difference is the update.
+version that it replaces, both are matched, and their difference is the update. A subscription with conditions on the
+version before has no result: it gets a `match` where the message satisfies them.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from compiling.njit import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
 from matching.model import (
+    CHANGE,
     ENTER,
     LEAVE,
     MATCH,
@@ -27,6 +29,7 @@ from matching.model import (
     SubscriptionTable,
     UpdateBatch,
     take_rows,
+    widened,
 )
 from matching.operator import (
     Bools,
@@ -41,6 +44,7 @@ from matching.operator import (
 from matching.space import Space
 from matching.storage.slots import SlotMap, as_input, find_slot
 from matching.storage.state import State
+from matching.version_conditions import happened
 from matching.window import Boundary
 
 _NEVER_ENDS = 2**62
@@ -49,20 +53,21 @@ _NEVER_ENDS = 2**62
 class _Found(NamedTuple):
     """Matches of messages.
 
-    number, row : int64[m], int32[m]    subscription, and row of the message
+    slot, number, row : int32[m], int64[m], int32[m]    subscription, and row of the message
     mine : bool[m]    whether this task reports the pair; None: all of them
     work : Work
     """
 
+    slot: Int32
     number: Int64
     row: Int32
     mine: Bools | None
     work: Work
 
-    def reported(self, among: Bools | None = None) -> tuple[Int64, Int32, Work]:
-        """Number and row of the pairs that this task reports, perhaps only `among` some (bool[m]); and the work."""
+    def reported(self, among: Bools | None = None) -> tuple[Int64, Int32]:
+        """Number and row of the pairs that this task reports, perhaps only `among` some (bool[m])."""
         kept = among if self.mine is None else self.mine if among is None else self.mine & among
-        return (*((self.number, self.row) if kept is None else (self.number[kept], self.row[kept])), self.work)
+        return (self.number, self.row) if kept is None else (self.number[kept], self.row[kept])
 
 
 class BooleanOperator(Regional):
@@ -105,7 +110,8 @@ class BooleanOperator(Regional):
     def match(self, batch_input: OperatorInput) -> Matched:
         """Match a batch with the changes that take effect inside it: one `match` for each pair, by ascending seq.
 
-        In a stream of objects: `enter` and `leave`, by ascending `as_of`, which is the seq of the row that causes them.
+        In a stream of objects: what each subscription asks for, by ascending `as_of`, which is the seq of the row that
+        causes it.
 
         Raises
         ------
@@ -139,20 +145,22 @@ class BooleanOperator(Regional):
         def found(some: MessageBatch, at: Int64) -> _Found:
             """The matches of messages, each taken for one at seq `at` (int64[n])."""
             hits = self.engine.match(some)
-            number, row, mine = self.engine.numbers(hits.slot), hits.row, None
+            slot, number, row, mine = hits.slot, self.engine.numbers(hits.slot), hits.row, None
             if batch_input.owned is not None and number.shape[0]:
-                mine = batch_input.owned(self.engine.subscriptions.columns.region[hits.slot], some, row)
+                mine = batch_input.owned(self.engine.subscriptions.columns.region[slot], some, row)
             if changed is not None:
                 kept = _alive(changed, since, until, number, at[row])
                 if not kept.all():
-                    number, row, mine = number[kept], row[kept], None if mine is None else mine[kept]
-            return _Found(number, row, mine, Work(hits.scanned, hits.verified))
+                    slot, number, row = slot[kept], number[kept], row[kept]
+                    mine = None if mine is None else mine[kept]
+            return _Found(slot, number, row, mine, Work(hits.scanned, hits.verified))
 
         if self._objects:
-            updates, work = _differences(messages, batch_input.ended, found)
+            updates, work = self._differences(messages, batch_input.ended, found)
             self._missed_seq = updates.seq[:0]
         else:
-            (number, row, work), withheld = found(messages, messages.seq).reported(), batch_input.withheld
+            matched, withheld = found(messages, messages.seq), batch_input.withheld
+            (number, row), work = matched.reported(), matched.work
             seq, count = messages.seq[row], number.shape[0]
             updates = UpdateBatch(seq, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
             self._missed_seq = seq[:0]
@@ -189,6 +197,59 @@ class BooleanOperator(Regional):
         self.engine.insert(state.take(np.flatnonzero(assigned)).table)
         self._closed = boundary.number
 
+    def _differences(
+        self, messages: MessageBatch, ended: MessageBatch, found: Callable[[MessageBatch, Int64], _Found]
+    ) -> tuple[UpdateBatch, Work]:
+        """The updates of pairs of versions, by ascending seq of the row that causes them. O(hits log hits)."""
+        new = found(messages, messages.seq)
+        # the row that replaces each ended version; a version ends once
+        replaces = np.flatnonzero(messages.previous_seq >= 0)
+        replaces = replaces[np.argsort(messages.previous_seq[replaces])]
+        if not np.array_equal(messages.previous_seq[replaces], ended.seq):
+            raise EngineError(
+                f"boolean: {len(ended)} versions end, and {replaces.shape[0]} rows replace one; send both"
+            )
+        old = found(ended, messages.seq[replaces])
+        # a pair of subscription and row as one number
+        width = max(len(messages), 1)
+        now, before = new.number * width + new.row, old.number * width + replaces[old.row]
+        stays, goes = np.isin(now, before), ~np.isin(before, now)
+        change = np.where(stays, CHANGE, ENTER).astype(np.int8)
+        asked, old_asked = (self.engine.filters.asked(each.slot) for each in (new, old))
+        if old_asked is not None:
+            goes &= old_asked >> LEAVE & 1 == 1
+        if asked is None:
+            wanted = ~stays
+        else:
+            compares = np.flatnonzero(asked >> MATCH & 1)
+            change[compares] = MATCH
+            wanted = asked >> change & 1 == 1
+            wanted[compares] = self._happened(new.slot[compares], new.row[compares], messages, ended)
+        number, row = new.reported(wanted)
+        left, ends = old.reported(goes)
+        of_new = change[wanted if new.mine is None else new.mine & wanted]
+        cause = np.concatenate([replaces[ends], row])
+        updates = UpdateBatch(
+            messages.seq[cause],
+            np.concatenate([left, number]),
+            np.concatenate([ended.seq[ends], messages.seq[row]]),
+            np.concatenate([np.full(left.shape[0], LEAVE, np.int8), of_new]),
+            np.full(cause.shape[0], np.nan),
+        )
+        return take_rows(updates, np.argsort(cause, kind="stable")), new.work.plus(old.work)
+
+    def _happened(self, slots: Int32, row: Int32, messages: MessageBatch, ended: MessageBatch) -> Bools:
+        """bool[n]: which messages satisfy the conditions of slots on the version that they replace."""
+        found = np.zeros(slots.shape[0], np.bool_)
+        replaces = np.flatnonzero(messages.previous_seq[row] >= 0)
+        if replaces.shape[0]:
+            # versions from before an attribute was declared have no column of it
+            width = max(messages.keys.shape[1], ended.keys.shape[1])
+            before, now = (widened(each.keys, len(each), width) for each in (ended, messages))
+            at = np.searchsorted(ended.seq, messages.previous_seq[row[replaces]])
+            found[replaces] = happened(self.engine.filters.view, slots[replaces], before[at], now[row[replaces]])
+        return found
+
     def _check(self, added: SubscriptionTable, gone: Int64) -> SlotMap:
         """Map of the numbers that are added or removed, each once. Raises EngineError before any change."""
         changed = SlotMap()
@@ -204,33 +265,6 @@ class BooleanOperator(Regional):
                 raise EngineError("subscription is removed twice in one batch; remove each one once")
             changed.insert(gone[changed.find(gone) < 0])
         return changed
-
-
-def _differences(
-    messages: MessageBatch, ended: MessageBatch, found: Callable[[MessageBatch, Int64], _Found]
-) -> tuple[UpdateBatch, Work]:
-    """The updates of pairs of versions, by ascending seq of the row that causes them. O(hits log hits)."""
-    new = found(messages, messages.seq)
-    # the row that replaces each ended version; a version ends once
-    replaces = np.flatnonzero(messages.previous_seq >= 0)
-    replaces = replaces[np.argsort(messages.previous_seq[replaces])]
-    if not np.array_equal(messages.previous_seq[replaces], ended.seq):
-        raise EngineError(f"boolean: {len(ended)} versions end, and {replaces.shape[0]} rows replace one; send both")
-    old = found(ended, messages.seq[replaces])
-    # a pair of subscription and row as one number
-    width = max(len(messages), 1)
-    now, before = new.number * width + new.row, old.number * width + replaces[old.row]
-    number, row, _ = new.reported(~np.isin(now, before))
-    left, ends, _ = old.reported(~np.isin(before, now))
-    cause = np.concatenate([replaces[ends], row])
-    updates = UpdateBatch(
-        messages.seq[cause],
-        np.concatenate([left, number]),
-        np.concatenate([ended.seq[ends], messages.seq[row]]),
-        np.repeat(np.array([LEAVE, ENTER], np.int8), [left.shape[0], number.shape[0]]),
-        np.full(cause.shape[0], np.nan),
-    )
-    return take_rows(updates, np.argsort(cause, kind="stable")), new.work.plus(old.work)
 
 
 def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> Bools:

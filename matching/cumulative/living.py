@@ -263,7 +263,7 @@ class LivingOperator(Windowed):
     def close(self, mine: _Matched, found: list[Any]) -> OperatorOutput:
         batch, boundary = mine.batch, mine.batch.boundary
         self.refills.closed = boundary
-        self._successions.note(boundary, mine.succession, self.refills.watermark)
+        self._successions.note(boundary, mine.succession, self.refills.watermark, mine.gone)
         staying = np.flatnonzero(~np.isin(mine.added.number, mine.gone))
         added = self._spared(mine.added.take(staying))
         gone = self._subscriptions.find(mine.gone)
@@ -395,6 +395,7 @@ class LivingOperator(Windowed):
 
     def _insert(self, table: SubscriptionTable, rows: LivingRows | None = None) -> Int32:
         slots = self.living.insert(table, rows)
+        self._successions.add(table)
         capacity = self._subscriptions.capacity
         self.refills.ensure_slots(capacity)
         if self._closing.shape[0] < capacity:

@@ -150,7 +150,7 @@ class TopkOperator(Replicated):
         boundary = mine.boundary
         began_empty = boundary.first_seq == 0
         self.refills.closed = boundary
-        self._successions.note(boundary, mine.succession, self.refills.watermark)
+        self._successions.note(boundary, mine.succession, self.refills.watermark, mine.gone)
         # a subscription added and removed at one boundary has no updates
         added = mine.added
         if len(added) and mine.gone.size:
@@ -419,6 +419,8 @@ class TopkOperator(Replicated):
 
     def _add(self, added: SubscriptionTable) -> Int32:
         slots = self.engine.insert(added) if len(added) else NO_SLOTS
+        if self.holders is not None:
+            self._successions.add(added)
         self._ensure_slots()
         self._version[slots] = 0
         by_k = np.bincount(added.k, minlength=self._count_by_k.shape[0])

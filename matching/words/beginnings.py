@@ -11,15 +11,12 @@ A vocabulary that does not grow needs none of this: there a beginning means its 
 import threading
 from array import array
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from matching.model import TERM, Int32, Int64
+from matching.model import TERM, Float32, Int32, Int64
 from matching.reserved import RESERVED_IDF
-
-if TYPE_CHECKING:
-    from matching.text import TermColumns, Vocabulary
 
 #: Ends the term of a beginning.
 MARK = "*"
@@ -30,6 +27,38 @@ _LAST = "\U0010ffff"
 #: Admitted terms that are looked through one by one; with more all are sorted again.
 _MOST_UNSORTED = 500
 _NONE = np.zeros(0, np.int64)
+
+
+class TermColumns(NamedTuple):
+    """Terms of many messages: row r has `terms[offsets[r]:offsets[r + 1]]`.
+
+    offsets : int64[rows + 1]
+    terms : int32[nnz]       ascending within a row, without repeats
+    counts : int32[nnz]
+    weights : float32[nnz]   unit L2 norm for each row
+    unknown, stopped : int32[rows]
+        Distinct terms that are left out: the vocabulary lacks them, or they are removed stop terms.
+    """
+
+    offsets: Int64
+    terms: Int32
+    counts: Int32
+    weights: Float32
+    unknown: Int32
+    stopped: Int32
+
+
+class KnownTerms(Protocol):
+    """What beginnings need of `matching.vocabulary.Vocabulary`, which has its own."""
+
+    terms: list[str]
+    admitted: list[str]
+    forgotten: int
+
+    @property
+    def reserved(self) -> int: ...
+
+    def id_of(self, term: str) -> int | None: ...
 
 
 class Beginnings:
@@ -48,7 +77,7 @@ class Beginnings:
         self._sorted: tuple[list[str], int, int] | None = None
         self._forget(0)
 
-    def words(self, vocabulary: "Vocabulary", beginning: str) -> list[str]:
+    def words(self, vocabulary: KnownTerms, beginning: str) -> list[str]:
         """The terms of the vocabulary that begin so, `beginning` itself included. O(log terms + found)."""
         terms, count, forgotten = self._sorted or ([], 0, -1)
         admitted = vocabulary.admitted
@@ -60,12 +89,12 @@ class Beginnings:
         found += [term for term in admitted[count:] if term.startswith(beginning)]
         return [term for term in found if not term.endswith(MARK)]
 
-    def added_to(self, vocabulary: "Vocabulary", ids: Int32, rows: Int64, found: "TermColumns") -> "TermColumns":
+    def added_to(self, vocabulary: KnownTerms, ids: Int32, rows: Int64, found: TermColumns) -> TermColumns:
         """Columns of messages with the beginnings that their words have.
 
         Parameters
         ----------
-        vocabulary : Vocabulary
+        vocabulary : KnownTerms
         ids : int32[m]     words of messages, below 0 for one without an id
         rows : int64[m]    the message that has each
         found : TermColumns
@@ -109,7 +138,7 @@ class Beginnings:
         self._first: Int32 = np.zeros(0, np.int32)  # of each word the place of its newest beginning; 0: none
         self._own, self._after = array("i", [0]), array("i", [0])  # ids of beginnings; the word's next place
 
-    def _follow(self, vocabulary: "Vocabulary") -> None:
+    def _follow(self, vocabulary: KnownTerms) -> None:
         """Take in the terms that were admitted, or forgotten, since the last call."""
         if self._forgotten != vocabulary.forgotten:
             self._forget(vocabulary.forgotten)
@@ -129,7 +158,7 @@ class Beginnings:
                 for word in self.words(vocabulary, term[:-1]):
                     self._link(vocabulary, word, own)
 
-    def _link(self, vocabulary: "Vocabulary", word: str, beginning: int) -> None:
+    def _link(self, vocabulary: KnownTerms, word: str, beginning: int) -> None:
         """Note that a word has a beginning; that it is noted twice does not matter."""
         if not self._first.shape[0]:
             self._first = np.zeros(vocabulary.reserved, np.int32)
@@ -139,7 +168,7 @@ class Beginnings:
         self._own.append(beginning)
 
 
-def _id_of(vocabulary: "Vocabulary", term: str) -> int:
+def _id_of(vocabulary: KnownTerms, term: str) -> int:
     found = vocabulary.id_of(term)
     assert found is not None, "it is one of the vocabulary's"
     return found

@@ -2,7 +2,7 @@
 
 A text is read once into normalised code points with their classes (`matching.words.characters`), which are cut into
 tokens; each token is looked up in an open-addressing table, or entered, and becomes a number, 0 for what stands between
-two pieces of a word (`matching.pieces.JOINED`). The kernel is not sure of
+two pieces of a word (`matching.pieces.JOINED`), and twice between two columns. The kernel is not sure of
 a text with a rare entity, a long run of marks, or a character that changes with its neighbours; `cut_words` cuts that.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int32, Int64
+from matching.pieces import BETWEEN_COLUMNS
 from matching.text import MAX_TERM_CHARACTERS, cut_words
 from matching.words.characters import (
     GAP,
@@ -44,6 +45,7 @@ _BYTES_OF_ONE = 12
 _AMPERSAND, _SEMICOLON, _NUMBER_SIGN, _AT, _FULL_STOP, _COLON, _SLASH, _PLUS = b"&;#@.:/+"
 _C, _F, _G, _N, _E, _T = b"cfgnet"
 _JOINED = 0
+_BETWEEN_COLUMNS = ord(BETWEEN_COLUMNS)
 _NOT_SURE = -1
 _HASHED = 8  # a token of more bytes has its hash in the table instead of its bytes
 
@@ -360,8 +362,9 @@ def _decode(data, at, end):
 @njit_no_refcount
 def _cut_one(code_points, kinds, length, table, pieces, tokens, count):
     """Append the tokens of one normalised text, two at most for a code point; returns the number of tokens then."""
-    at = 0
+    at, first = 0, count
     goes_on = False  # whether what comes stands behind a token without a space
+    column_ends = False  # whether what comes is of another column than the tokens so far
     while at < length:
         kind, begin, named = kinds[at], at, True
         if kind == WORD:
@@ -375,11 +378,9 @@ def _cut_one(code_points, kinds, length, table, pieces, tokens, count):
                 while at < length and (kinds[at] == WORD or _is_mark(kinds[at])):
                     at += 1
         elif kind == UNSPACED:
-            if goes_on:
-                tokens[count] = _JOINED
-                count += 1
+            count = _join(tokens, count, goes_on, column_ends and count > first)
             at, count = _cut_run(code_points, kinds, at, length, table, pieces, tokens, count)
-            goes_on = True
+            goes_on, column_ends = True, False
             continue
         elif kind == PICTURE:
             at += 1
@@ -398,14 +399,22 @@ def _cut_one(code_points, kinds, length, table, pieces, tokens, count):
             at += 1
             if kind == GAP:
                 goes_on = False
+                column_ends |= code_points[begin] == _BETWEEN_COLUMNS
             continue
         if named:
-            if goes_on:
-                tokens[count] = _JOINED
-                count += 1
+            count = _join(tokens, count, goes_on, column_ends and count > first)
             tokens[count] = _number_of(code_points, begin, at, table)
             count += 1
-            goes_on = True
+            goes_on, column_ends = True, False
+    return count
+
+
+@njit_no_refcount
+def _join(tokens, count, once, twice):
+    """Append what stands between the token before and the next one; returns the number of tokens then."""
+    for _ in range(2 if twice else 1 if once else 0):
+        tokens[count] = _JOINED
+        count += 1
     return count
 
 

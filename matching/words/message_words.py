@@ -1,7 +1,7 @@
 """Term ids and weights of the texts of messages, block by block, by a vocabulary that may grow.
 
 `MessageWords` cuts texts (`matching.words.cutting`) and keeps what each token is to the vocabulary. Its vectors are to
-the bit those of `matching.text.Vocabulary.unit_vectors`.
+the bit those that `matching.vocabulary.unit_weights` gives a text alone.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,9 @@ from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.pieces import JOINED, JOINED_ID
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
-from matching.text import TermColumns, Vocabulary, is_pair
+from matching.text import is_pair
+from matching.vocabulary import Vocabulary
+from matching.words.beginnings import TermColumns
 from matching.words.cutting import Cut, TextCutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
@@ -277,7 +279,7 @@ def _distinct(tokens, ends, id_of, seen_in, first_text, links, found):
 
 @njit_no_refcount
 def _unit(idf, terms, counts, weights, start, stop):
-    """Weights of the terms of a text, summed as `matching.text.unit_weights` does."""
+    """Weights of the terms of a text, summed as `matching.vocabulary.unit_weights` does."""
     squares = 0.0
     for place in range(start, stop):
         weight = idf[terms[place]] * counts[place]

@@ -5,7 +5,7 @@ import pytest
 from gateway.serve.keys import create_key
 from tests.support.browsing import chromium, visit
 from tests.support.serving import Served, call, kill
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

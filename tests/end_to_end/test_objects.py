@@ -7,10 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import skyray
 from distribution.routers import ROUTERS
 from gateway.engine import Engine
+from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError, InputError
+from tests.support.endpoints import Endpoint
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.serving import Follower, Served, free_port, kill
 from topology.running import run
@@ -19,18 +22,25 @@ from topology.settings import RunConfig
 BY_WORDS = ("keyword", "prefix")
 
 
+PRICE = ["price:number"]
+
+
 def versions(count: int, seed: int, objects: int = 15) -> list[dict]:
-    """Versions of a few objects that move about, change their words and are deleted, several in a batch."""
+    """Versions of a few objects that move about, change their words and prices and are deleted, several in a batch."""
     rng, rows = np.random.default_rng(seed), random_rows(count, seed=seed)
     for row in rows:
         row["object_id"] = f"thing {rng.integers(objects)}"
+        row["attribute_price"] = None if rng.random() < 0.1 else float(rng.integers(-2, 8))
         if rng.random() < 0.15:
             row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
     return rows
 
 
 def requested(path, wordless: bool = True, count: int = 40) -> None:
-    """Regions large and small, some over the antimeridian; some begin late, end, or are replaced."""
+    """Regions large and small, some over the antimeridian; some begin late, end, or are replaced.
+
+    A third ask for changes as well, another one for versions whose price has fallen or is another.
+    """
     rng, rows = np.random.default_rng(7), []
     for number in range(count):
         west, south = float(rng.uniform(-180, 180)), float(rng.uniform(-90, 60))
@@ -39,6 +49,11 @@ def requested(path, wordless: bool = True, count: int = 40) -> None:
         row["region"] = [west, south, east, min(90.0, south + float(rng.uniform(20, 120)))]
         if not wordless or number % 3:
             row["keywords"] = f"w{11 - int(rng.integers(3))}"
+        row |= [
+            {},
+            {"on": ["enter", "leave", "change"]},
+            {"where": {"price": {["decreased", "changed"][number % 2]: True}}},
+        ][number // 2 % 3]
         row |= {"at": 0} if number < 20 else {"at": int(20 * (number // 5))}
         row |= {"until": int(row["at"] + 150)} if number % 7 == 3 else {}
         rows.append(row)
@@ -50,31 +65,41 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
     return RunConfig(messages=tmp_path / "etl", subscriptions=(tmp_path / "asked.jsonl",), out=tmp_path / name, **given)
 
 
-@pytest.mark.parametrize("router", ROUTERS)
+#: The other routers are those of `test_queries.py`; the long set has all of both.
+HERE = ("hashing", "location", "prefix", "kop")
+
+
+@pytest.mark.parametrize(
+    "router", [name if name in HERE else pytest.param(name, marks=pytest.mark.long) for name in ROUTERS]
+)
 def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
-    write_etl(tmp_path / "etl", versions(400, 3))
+    write_etl(tmp_path / "etl", versions(400, 3), attributes=PRICE)
     requested(tmp_path / "asked.jsonl", wordless=router not in BY_WORDS)
     tasks = {"query_bolts": 3, "distribution_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2}
     run(settings(tmp_path, "out", router=router, seed=5, **tasks))
     changes = Counter(pq.read_table(tmp_path / "out" / "updates").column("change").to_pylist())
-    assert changes["enter"] > 100 and changes["leave"] > 100 and not changes["match"]
+    assert changes["enter"] > 100 and changes["leave"] > 100 and changes["change"] > 10 and changes["match"] > 10
     verdict = verify_run(tmp_path / "out", None)
     assert verdict.exact, verdict.render()
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("ray_session")
 @pytest.mark.timeout(180)
 def test_run_of_objects_on_ray_is_exact(tmp_path):
-    write_etl(tmp_path / "etl", versions(120, 3))
+    write_etl(tmp_path / "etl", versions(120, 3), attributes=PRICE)
     requested(tmp_path / "asked.jsonl")
     tasks = {"query_bolts": 3, "distribution_bolts": 2, "delivery_bolts": 2}
     run(settings(tmp_path, "out", router="location", executor="ray", **tasks))
     assert verify_run(tmp_path / "out", None).exact
 
 
-@pytest.mark.parametrize("signatures", ["spatial", "spatial+text", "cuckoo+text", "minwise"])
+@pytest.mark.parametrize(
+    "signatures",
+    ["spatial+text", *(pytest.param(one, marks=pytest.mark.long) for one in ("spatial", "cuckoo+text", "minwise"))],
+)
 def test_run_of_objects_is_exact_with_signatures(tmp_path, signatures):
-    write_etl(tmp_path / "etl", versions(300, 4))
+    write_etl(tmp_path / "etl", versions(300, 4), attributes=PRICE)
     requested(tmp_path / "asked.jsonl", wordless=False)
     run(settings(tmp_path, "out", router="location", query_bolts=4, signatures=signatures))
     assert verify_run(tmp_path / "out", None).exact
@@ -172,9 +197,101 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
     assert verify_run(out, None).exact
 
 
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client_also_after_a_kill(tmp_path):
+    """Two edits of the price, a kill -9 between them, and a deletion; who asks for changes, for a drop, for prices."""
+    out, port = tmp_path / "out", free_port()
+    options = ("--objects", "--attribute", "price:number", "--set", "webhooks.allow_host=127.0.0.1")
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+    wanted = {"kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2], "include": ["price"]}
+    rows = [
+        wanted | {"subscription_id": "s", "on": ["enter", "leave", "change"]},
+        wanted | {"subscription_id": "drops", "where": {"price": {"decreased_by": 50}}},
+        wanted | {"subscription_id": "plain", "include": None},
+    ]
+
+    def told(rows):
+        return [
+            (row["subscription_id"], row["change"], row["message_id"], row.get("attributes"), row.get("previous"))
+            for row in rows
+        ]
+
+    expected = [
+        ("plain", "enter", "v1", None, None),
+        ("s", "enter", "v1", {"price": 950.0}, None),
+        ("drops", "match", "v2", {"price": 890.0}, {"price": 950.0}),
+        ("s", "change", "v2", {"price": 890.0}, {"price": 950.0}),
+        ("s", "change", "v3", {"price": 880.0}, {"price": 890.0}),
+        ("plain", "leave", "v3", None, None),
+        ("s", "leave", "v3", {"price": 880.0}, None),
+    ]
+    with Follower(port) as follower, Endpoint() as endpoint:
+        with Served(out, *options, port=port) as served:
+            for row in rows:
+                assert served.call("POST", "/v1/subscriptions", row).status == 201
+            hook = {"url": endpoint.url, "subscription_id": "s"}
+            assert served.call("POST", "/v1/webhooks", hook).status == 201
+            for number, price in enumerate((950, 890), 1):
+                assert served.call("POST", "/v1/messages", flat | {"id": f"v{number}", "price": price}).status == 200
+            kill(served)
+        with Served(out, *options, port=port) as served:
+            assert served.call("POST", "/v1/messages", flat | {"id": "v3", "price": 880}).status == 200
+            assert served.call("DELETE", "/v1/objects/o").status == 200
+            follower.await_through(3)
+            with skyray.Client(f"http://127.0.0.1:{port}") as client, client.updates(since="begin") as updates:
+                read = [next(updates) for _ in expected]
+            endpoint.await_(lambda book: any(one["message_id"] == "v3" and one["change"] == "leave"
+                                             for came in book for one in came.updates))  # fmt: skip
+            served.end()
+    assert told(row for _, row in follower.book) == expected
+    assert [(one.change, one.attributes or None, one.previous or None) for one in read] == [
+        (change, attributes, previous) for _, change, _, attributes, previous in expected
+    ]
+    delivered = {one["id"]: one for came in endpoint.book for one in came.updates}
+    assert sorted(told(delivered.values())) == sorted(row for row in expected if row[0] == "s")
+    assert verify_run(out, None).exact
+    assert "changed with version v2: price 950 -> 890" in explain(out, "s", "v2")["why"]
+    changed, left = explain(out, "s", "v3")["versions"]
+    assert changed == "changed with version v3: price 890 -> 880" and left.startswith("left with the deletion ")
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_objects_of_a_server_are_read_and_end_by_time_also_after_a_kill(tmp_path):
+    """One version ends after a kill, one is replaced before its time; the stream is quiet when they end."""
+    out, port, flat = tmp_path / "out", free_port(), {"text": "a flat", "lon": 1.0, "lat": 1.0}
+    options = ("--objects", "--attribute", "price:number")
+    with Follower(port) as follower:
+        with Served(out, *options, port=port) as served:
+            row = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2]}
+            served.call("POST", "/v1/subscriptions", row)
+            rows = [
+                flat | {"object_id": "a", "id": "a1", "ttl_s": 6, "price": 7},
+                flat | {"object_id": "b", "ttl_s": 6},
+            ]
+            rows += [flat | {"object_id": "b", "id": "b2"}, flat | {"object_id": "c", "ttl_s": -1}]
+            outcomes = served.call("POST", "/v1/messages", rows).json["outcomes"]
+            assert [one.get("reason") for one in outcomes] == [None, None, None, "bad_expiry"]
+            assert outcomes[3]["column"] == "ttl_s" and outcomes[3]["value"] == -1
+            found = served.call("GET", "/v1/objects/a").json
+            assert found["message_id"] == "a1" and found["attributes"] == {"price": 7.0} and found["seq"] == 0
+            listed = served.call("GET", "/v1/objects?limit=1").json
+            assert [one["object_id"] for one in listed["objects"]] == ["a"] and listed["after"] == 0
+            kill(served)
+        with Served(out, *options, port=port) as served:
+            follower.await_through(3)
+            assert served.call("GET", "/v1/objects/a").status == 404
+            assert [one["object_id"] for one in served.call("GET", "/v1/objects").json["objects"]] == ["b"]
+            served.end()
+    told = [(row["change"], row["object_id"], row["as_of"], row["seq"]) for _, row in follower.book]
+    assert told == [("enter", "a", 0, 0), ("enter", "b", 1, 1), ("leave", "a", 3, 0)]
+    assert verify_run(out, None).exact
+
+
 def test_run_of_objects_stopped_and_resumed_with_other_bolts_gives_the_same_updates(tmp_path):
     """Twice, so that the table of living objects is saved, loaded, changed and saved again."""
-    write_etl(tmp_path / "etl", versions(400, 6))
+    write_etl(tmp_path / "etl", versions(400, 6), attributes=PRICE)
     requested(tmp_path / "asked.jsonl")
     whole = run(settings(tmp_path, "whole", batch="7"))
     seen = 0

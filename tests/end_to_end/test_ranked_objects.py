@@ -42,6 +42,7 @@ def asked(path, kinds=KINDS, count: int = 24) -> None:
         else:
             row |= {"lon": lon, "lat": lat, "k": int(rng.integers(1, 5))}
             row |= {} if kind == "knn" else {"alpha": float(rng.choice([0.2, 0.6, 1.0]))}
+        row |= {"on": ["enter", "leave", "change"]} if number // len(kinds) % 3 == 1 else {}
         row |= {"at": 0} if number < count else {"at": int(3 * number)}
         row |= {"until": int(row["at"] + 150)} if number % 7 == 3 else {}
         rows.append(row)
@@ -55,7 +56,12 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
 
 @pytest.mark.parametrize(
     ("router", "window"),
-    [("hashing", "living"), ("location", "living"), ("hashing", "count:60"), ("location", "count:25")],
+    [
+        ("hashing", "living"),
+        ("location", "count:25"),
+        pytest.param("location", "living", marks=pytest.mark.long),
+        pytest.param("hashing", "count:60", marks=pytest.mark.long),
+    ],
 )
 def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     write_etl(tmp_path / "etl", versions(500, 3, 40))
@@ -63,12 +69,12 @@ def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     tasks = {"query_bolts": 3, "distribution_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2}
     run(settings(tmp_path, "out", router=router, window=window, seed=5, **tasks))
     changes = Counter(pq.read_table(tmp_path / "out" / "updates").column("change").to_pylist())
-    assert changes["enter"] > 200 and changes["leave"] > 200 and not changes["match"]
+    assert changes["enter"] > 200 and changes["leave"] > 200 and changes["change"] > 20 and not changes["match"]
     verdict = verify_run(tmp_path / "out", None)
     assert verdict.exact, verdict.render()
 
 
-@pytest.mark.parametrize("router", ["hashing", "location"])
+@pytest.mark.parametrize("router", [pytest.param("hashing", marks=pytest.mark.long), "location"])
 def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_ends_the_same(tmp_path, router):
     write_etl(tmp_path / "etl", versions(400, 4, 30))
     asked(tmp_path / "asked.jsonl")

@@ -14,6 +14,7 @@ import pytest
 
 from matching.errors import TopologyError
 from tests.support.example_topologies import (
+    CachedWarmUp,
     broadcast,
     deadlocked,
     expected_totals,
@@ -207,6 +208,11 @@ def test_run_ray_failing_warm_up_is_told():
     with pytest.raises(TopologyError, match="warm-up on .* failed(.|\n)*no compiler"):
         run_ray(plan)
     assert_no_actor_is_left()
+
+
+def test_run_ray_warms_up_no_machine_that_has_all_in_its_cache():
+    report = run_ray(dataclasses.replace(pipeline(), warm_up=CachedWarmUp()))
+    assert figures(report, "ack")["order"]
 
 
 def test_run_ray_tells_how_far_the_warm_up_is():

@@ -29,13 +29,13 @@ COPIED = (
 
 
 def snapshots(monkeypatch, folder, window="count:60", seed=None):
-    """Snapshots of all tasks of a run, of each batch: the pieces, and a copy of their arrays made at the barrier."""
+    """Snapshots of all tasks of a run, of each batch: the fragments, and a copy of their arrays made at the barrier."""
     taken = []
     write = Writer.write
 
     def noted(writer, copied):
-        arrays = {name: values.copy() for name, values in arrays_of(copied.pieces).items()}
-        taken.append((f"{copied.state.component}:{copied.state.task} {copied.epoch}", copied.pieces, arrays))
+        arrays = {name: values.copy() for name, values in arrays_of(copied.fragments).items()}
+        taken.append((f"{copied.state.component}:{copied.state.task} {copied.epoch}", copied.fragments, arrays))
         write(writer, copied)
 
     monkeypatch.setattr(Writer, "write", noted)
@@ -50,8 +50,8 @@ def snapshots(monkeypatch, folder, window="count:60", seed=None):
 def changed(taken):
     """Arrays that are others at the end of the run than they were at the barrier."""
     found = []
-    for task, pieces, arrays in taken:
-        now = arrays_of(pieces)
+    for task, fragments, arrays in taken:
+        now = arrays_of(fragments)
         assert now.keys() == arrays.keys()
         found += [f"{task} {name}" for name in now if now[name].tobytes() != arrays[name].tobytes()]
     return found

@@ -13,11 +13,10 @@ from matching.filter_programs import instructions_of, program_of
 from matching.filters import circle_instruction, polygon_instruction
 from matching.geo.polygons import Rings
 from matching.kinds import KINDS
-from matching.naive_conditions import words_hold
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from tests.support.conditions import (
     batch_of,
     edited,
@@ -28,6 +27,7 @@ from tests.support.conditions import (
     random_values,
     random_where,
 )
+from tests.support.naive_conditions import words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 
@@ -188,7 +188,7 @@ def test_polygons_of_many_bands_judge_as_the_oracle(seed):
     """Stars of 40 to 120 corners with a hole; messages lie on corners, about them, and everywhere."""
     rng = np.random.default_rng(seed)
     programs, near = [], []
-    for _ in range(12):
+    for _ in range(5):
         ring = star(rng, int(rng.integers(40, 121)), 9.0)
         hole = star(rng, 40, 3.0)
         lon, lat = np.concatenate([ring, hole]).T.copy()
@@ -199,7 +199,7 @@ def test_polygons_of_many_bands_judge_as_the_oracle(seed):
     batch = batch_of([[] for _ in lon], lon=lon, lat=lat)
     kernel, plain = passing(programs, batch), passing_plain(programs, batch)
     assert np.argwhere(kernel != plain).tolist() == []
-    assert 1_000 < plain.sum() < plain.size - 1_000
+    assert 400 < plain.sum() < plain.size - 400
 
 
 def star(rng, corners, reach):

@@ -11,8 +11,8 @@ from gateway.serve.registry import Registry
 from matching.fields import Refusal, point_of
 from matching.kinds import KINDS
 from matching.space import EARTH, Space
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.log import Admitted, Record
 from tests.property.test_subscription_rows import GOOD_ROWS, SIZES, VALUES, rows, vocabulary

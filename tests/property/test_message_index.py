@@ -17,8 +17,8 @@ from matching.model import Names, join_messages
 from matching.naive import boolean_match, passes
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from matching.words.message_words import MessageWords
 from spouts import message_index

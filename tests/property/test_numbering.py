@@ -82,16 +82,16 @@ def test_numbers_are_those_of_a_model_also_after_a_restore(batches):
         assert numbering.next == model.next
         kinds = [one.kind for one in model.last.values()]
         assert numbering.by_kind(3) == [kinds.count(kind) for kind in range(3)]
-        piece = numbering.piece(None)
-        saved = piece.arrays()
-        numbering.change(["another", "s0"], [0, 0], [at, at])  # the piece is as it was
+        fragment = numbering.fragment(None)
+        saved = fragment.arrays()
+        numbering.change(["another", "s0"], [0, 0], [at, at])  # the fragment is as it was
         again = Numbering()
         counts = [sum(kind >= 0 for _, kind, _ in changes), *[0] * 3]
         again.restore(saved, model.next, counts)
         numbering, resumed, at = again, resumed + 1, at + 1
         assert all(
             np.array_equal(one, other)
-            for one, other in zip(again.piece(None).arrays().values(), saved.values(), strict=True)
+            for one, other in zip(again.fragment(None).arrays().values(), saved.values(), strict=True)
         )
-        assert again.piece(sum(counts)).arrays() == {}
+        assert again.fragment(sum(counts)).arrays() == {}
     assert resumed == len(batches)

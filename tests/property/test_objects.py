@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from bolts.distribution import _in_pairs
 from distribution.location import LocationRouter
+from matching.attributes import AttributeSchema, key_of, list_keys
+from matching.conditions import parse_where
+from matching.filter_programs import USUAL, compile_filter, joined_programs
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import ENTER, LEAVE, SubscriptionTable, concatenate, empty
+from matching.model import CHANGE, ENTER, LEAVE, MATCH, SubscriptionTable, concatenate, empty
 from matching.naive import Oracle
 from matching.naive_rows import Extras, tally
 from matching.operator import OperatorContext, OperatorInput
@@ -32,7 +35,49 @@ WORDS = st.sets(st.integers(0, 2), max_size=2)
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([VERSION] * 6 + [DELETION, ASIDE]), PLACES, WORDS), max_size=24
 )
-SUBSCRIPTIONS = st.lists(st.tuples(REGIONS, st.one_of(WORDS, st.just({RESERVED}))), max_size=6)
+#: A number and a list of categories of each row; some are missing, and many stay as they were.
+VALUES = st.lists(
+    st.tuples(
+        st.sampled_from([None, -3.0, -1.0, 0.0, 0.5, 2.0, 2.5]), st.sampled_from([(), ("a",), ("b",), ("a", "b")])
+    ),
+    min_size=24,
+    max_size=24,
+)
+SCHEMA = AttributeSchema.parse(["price:number", "tags:categories"])
+
+
+def program(asked=USUAL, **where):
+    """The filter of a subscription that asks for these updates, or has conditions on the version before."""
+    return compile_filter(parse_where(where, SCHEMA, of_versions=True), asked=asked)
+
+
+ASKED = st.sampled_from(
+    [
+        b"",
+        program(price={"gte": 0}),
+        *(program(sum(1 << each for each in some)) for some in ((ENTER, LEAVE, CHANGE), (ENTER,), (LEAVE, CHANGE))),
+        program(USUAL | 1 << CHANGE, price={"lt": 1}),
+        program(1 << MATCH, price={"decreased": True}),
+        program(1 << MATCH, price={"decreased_by": 2.5, "lte": 2}),
+        program(1 << MATCH, price={"increased": True}),
+        program(1 << MATCH, price={"changed": True}),
+        program(1 << MATCH, tags={"changed": True, "any": "a"}),
+    ]
+)
+SUBSCRIPTIONS = st.lists(st.tuples(REGIONS, st.one_of(WORDS, st.just({RESERVED})), ASKED), max_size=6)
+
+
+def subscribed(one, number, at):
+    """A subscription as a table."""
+    offsets, words = joined_programs([one[2]])
+    return table([one[:2]], number, at).having(filter_offsets=offsets, filter_words=words)
+
+
+def valued(messages, values):
+    """The messages with these attributes."""
+    some = values[: len(messages)]
+    prices = np.array([[key_of(price)] for price, _ in some], np.int64).reshape(-1, 1)
+    return messages.having(keys=np.concatenate([prices, list_keys([tags for _, tags in some])], axis=1))
 
 
 def stream(rows):
@@ -70,7 +115,9 @@ def plain_previous(rows):
 
 def restored(living, next_seq):
     """A table as a checkpoint at the boundary before `next_seq` gives it back."""
-    state = {name: array for piece in living.pieces(next_seq).values() for name, array in piece.arrays().items()}
+    state = {
+        name: array for fragment in living.fragments(next_seq).values() for name, array in fragment.arrays().items()
+    }
     other = LivingObjects()
     other.restore(state)
     return other
@@ -118,19 +165,21 @@ def test_living_objects_keep_no_more_than_twice_the_living_versions():
 @pytest.mark.parametrize("engine", KIND.engines)
 @given(
     rows=ROWS,
+    values=VALUES,
     subscriptions=SUBSCRIPTIONS,
     size=st.sampled_from([1, 7, 24]),
     starts=st.lists(st.integers(0, 24), min_size=6, max_size=6),
     ends=st.lists(st.integers(0, 30), min_size=6, max_size=6),
 )
 @settings(max_examples=60, deadline=None)
-def test_boolean_over_objects_tells_each_enter_and_leave(engine, rows, subscriptions, size, starts, ends):
+def test_boolean_over_objects_tells_what_is_asked_for(engine, rows, values, subscriptions, size, starts, ends):
     messages, objects, aside, extras = stream(rows)
+    messages = valued(messages, values)
     living = LivingObjects()
     tasks = LocalEngine([KIND], SPACE, Window("count", 10), engines={"boolean": engine}, objects=True)
     oracle = Oracle(None, SPACE.max_distance, objects=True)
     order = sorted(range(len(subscriptions)), key=lambda one: starts[one])
-    every = [table([subscriptions[one]], nth, starts[one]) for nth, one in enumerate(order)]
+    every = [subscribed(subscriptions[one], nth, starts[one]) for nth, one in enumerate(order)]
     gone = [(nth, ends[one]) for nth, one in enumerate(order) if ends[one] > starts[one]]
     for boundary, some, ended in fed(living, messages, objects, aside, size):
         first, last = boundary.first_seq, boundary.last_seq + 1
@@ -182,6 +231,29 @@ def test_oracle_of_objects_by_hand():
     assert told == [(1, 0, 1, ENTER), (4, 0, 3, LEAVE), (4, 1, 3, LEAVE)]
 
 
+def test_oracle_of_versions_by_hand():
+    """A price that rises, falls twice, is missing, and comes back; who asks for changes, and who for drops."""
+    prices = [900.0, 950.0, 890.0, 880.0, None, 700.0, 690.0]
+    messages, _, _, extras = stream([(0, VERSION, (0.5, 0.5), {1})] * len(prices))
+    messages = valued(messages, [(price, ()) for price in prices])
+    region = (0.0, 0.0, 1.0, 1.0)
+    asked = [
+        program(USUAL | 1 << CHANGE, price={"lt": 940}),
+        program(1 << MATCH, price={"decreased": True}),
+        program(1 << MATCH, price={"decreased_by": 60}),
+        program(1 << CHANGE),
+    ]
+    added = concatenate([subscribed((region, [1], one), number, 0) for number, one in enumerate(asked)])
+    oracle = Oracle(None, SPACE.max_distance, objects=True)
+    updates = oracle.advance(Boundary(0, 0, 6, NO_FLOOR), messages, added, removals([], []), extras)
+    found = [(one.as_of, one.seq, one.change) for one in updates if one.number == 0]
+    assert found == [(0, 0, ENTER), (1, 0, LEAVE), (2, 2, ENTER), (3, 3, CHANGE), (4, 3, LEAVE), (5, 5, ENTER),
+                     (6, 6, CHANGE)]  # fmt: skip
+    drops = [[one.seq for one in updates if one.number == number and one.change == MATCH] for number in (1, 2)]
+    assert drops == [[2, 3, 6], [2]]
+    assert [one.seq for one in updates if one.number == 3] == [1, 2, 3, 4, 5, 6]
+
+
 #: Small, so that the places lie in the parts of several tasks.
 WORLD = Space(-4.0, -4.0, 4.0, 4.0)
 
@@ -210,16 +282,17 @@ class Routed:
             yield operator.match(OperatorInput(*columns, there, removed, owned)).own_hits.updates
 
 
-@given(rows=ROWS, subscriptions=SUBSCRIPTIONS, size=st.sampled_from([1, 7, 24]), late=st.integers(0, 12))
+@given(rows=ROWS, values=VALUES, subscriptions=SUBSCRIPTIONS, size=st.sampled_from([1, 7, 24]), late=st.integers(0, 12))
 @settings(max_examples=150, deadline=None)
-def test_boolean_over_objects_routed_by_place_tells_each_update_at_one_task(rows, subscriptions, size, late):
+def test_boolean_over_objects_routed_by_place_tells_each_update_at_one_task(rows, values, subscriptions, size, late):
     """A shape over several tasks, a move within it, out of it and back: what one task would tell, by whichever task."""
     messages, objects, aside, extras = stream(rows)
+    messages = valued(messages, values)
     lon, lat = np.repeat(np.linspace(-0.5, 3.5, 9), 9), np.tile(np.linspace(-0.5, 3.5, 9), 9)
     tasks = Routed(LocationRouter(3, WORLD, *WORLD.project(lon, lat)))
     assert len({*tasks.router.owner_of_centre(batch([((float(x), 1.0), []) for x in range(3)])).tolist()}) > 1
     living, oracle = LivingObjects(), Oracle(None, WORLD.max_distance, objects=True)
-    added = [table([one], nth, 0 if nth % 2 else late) for nth, one in enumerate(subscriptions) if one[0][0] < 100.0]
+    added = [subscribed(one, nth, 0 if nth % 2 else late) for nth, one in enumerate(subscriptions) if one[0][0] < 100.0]
     added.sort(key=lambda one: int(one.at[0]))
     for boundary, some, ended in fed(living, messages, objects, aside, size):
         first, last = boundary.first_seq, boundary.last_seq + 1

@@ -12,17 +12,20 @@ from matching.fields import Refusal
 from matching.filters import filters_of, passing
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import _units, stands_in, words_hold
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.pieces import JOINED, Word
 from matching.space import Space
-from matching.text import Vocabulary, count_terms, cut_words, tokenise
+from matching.text import count_terms, cut_words, tokenise
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
 from tests.support.conditions import batch_of
 from tests.support.examples import examples
+from tests.support.naive_conditions import _units, stand_in_a_row, stands_in, words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
+#: Between the words of two columns.
+END = [JOINED, JOINED]
 LETTERS = "東京都機ー한국ไทยabC1"
 texts = st.text(st.sampled_from(LETTERS + " &-・、"), max_size=14)
 written = st.text(st.sampled_from(LETTERS + "&-・"), min_size=1, max_size=5).filter(lambda word: bool(_units(word)))
@@ -41,6 +44,8 @@ PLACES = {
         ("iPhone15ケース、机", [["iphone15", JOINED, "ケ", "ケー", "ー", "ース", "ス", JOINED, "机"]]),
         ("rote Fahrrad-Tasche!", [["rote"], ["fahrrad", JOINED, "tasche"]]),
         ("a\u3000b\u200bc\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("\u2029a-b \u2029 \u2029#_ 东\u2029c\u2029", [["a", JOINED, "b"], END, ["东"], END, ["c"]]),
+        ("A &amp; b\u2029http://x.y\u2029c", [["a"], ["b"], END, ["c"]]),
         ("前http://x.y/z後", [["前"], ["後"]]),
         ("🍜🍜#ramen#udon ___ #_-x", [["🍜", JOINED, "🍜", JOINED, "#ramen", JOINED, "udon"], ["x"]]),
         ("C++/c# F#, .NET g++11", [["c++", JOINED, "c#"], ["f#"], [".net"], ["g++", JOINED, "11"]]),
@@ -130,12 +135,21 @@ def test_keywords_of_a_subscription_mean_words_as_people_write_them(rows, keywor
 @settings(max_examples=examples(150, 600), deadline=None)
 def test_words_of_a_query_mean_words_as_people_write_them(rows, one, other, kind):
     assume(_units(one) != _units(other))
-    rows += [one + other, f"{one} {other}", f"{other}-{one}", one]
+    rows += [
+        one + other,
+        f"{one} {other}",
+        f"{other}-{one}",
+        one,
+        f"{other} {one}{other} {one}",
+        f"{other} {one}. {other}",
+    ]
     vocabulary = Vocabulary.of_counts(map(count_terms, rows))
     for query, holds in (
         (f"{one} -{other}", lambda text: stands_in(one, text) and not stands_in(other, text)),
         (f'{other} "{one}"', lambda text: stands_in(one, text) and stands_in(other, text)),
         (f"{one} OR {other}", lambda text: stands_in(one, text) or stands_in(other, text)),
+        (f'"{one} {other}"', lambda text: stand_in_a_row([one, other], text)),
+        (f'"{other} {one} {other}"', lambda text: stand_in_a_row([other, one, other], text)),
         (f"{one} -({other} {one})", lambda text: stands_in(one, text) and not stands_in(other, text)),
     ):
         row = {"subscription_id": "s", "kind": kind, "query": query.replace("--", "-"), **PLACES[kind]}

@@ -7,20 +7,22 @@ from hypothesis import strategies as st
 
 from matching.attributes import AttributeSchema, key_of
 from matching.boolean.engines.cell_term import CellTerm
+from matching.bulk_oracle import Chunk, passing_rows
 from matching.fields import Refusal
 from matching.filter_programs import program_of
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
-from matching.naive_conditions import query_holds
 from matching.naive_rows import messages_of, subscriptions_of
+from matching.pieces import JOINED_ID
 from matching.query import Node, parse_query
 from matching.query_programs import Query, instructions_of_query, query_of
 from matching.space import Space
 from matching.subscription_words import texts_found_by
-from matching.text import Vocabulary
 from matching.topk.engines.skype import Skype
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from tests.support.conditions import batch_of, passing, passing_plain
+from tests.support.naive_conditions import query_holds
 
 SCHEMA = AttributeSchema.parse(["price:number"])
 TYPES = {"price": "number"}
@@ -82,8 +84,8 @@ def drawn(seed, queries=150, messages=120):
 
 
 def drawn_message(draw):
-    """Words in order, `z` for one without a term, and a price or none."""
-    return [[*KNOWN, "z"][draw(6)] for _ in range(draw(6))], (None, draw(6))[draw(5) > 0]
+    """Words in order, `z` for one without a term, a line's end between those of two columns, and a price or none."""
+    return [[*KNOWN, "z", "\n"][draw(7)] for _ in range(draw(7))], (None, draw(6))[draw(5) > 0]
 
 
 def batch(messages):
@@ -91,8 +93,9 @@ def batch(messages):
     keys = np.array([[key_of(None if price is None else float(price))] for _, price in messages], np.int64).reshape(
         -1, 1
     )
-    ids = [[KNOWN.index(word) if word in KNOWN else -1 for word in words] for words, _ in messages]
-    made = batch_of([{*own, VOCABULARY.reserved} - {-1} for own in ids], keys)
+    between = {"\n": [JOINED_ID, JOINED_ID], "z": [-1]} | {word: [at] for at, word in enumerate(KNOWN)}
+    ids = [[one for word in words for one in between[word]] for words, _ in messages]
+    made = batch_of([{*own, VOCABULARY.reserved} - {-1, JOINED_ID} for own in ids], keys)
     weights = np.where(made.terms == VOCABULARY.reserved, np.float32(-0.0), made.weights)
     ends, order = np.cumsum([0, *map(len, ids)]), np.array([one for own in ids for one in own], np.int32)
     return type(made)(**(made._asdict() | {"weights": weights, "order_offsets": ends, "order": order}))
@@ -198,6 +201,15 @@ def test_row_of_a_subscription_with_a_query_means_what_the_oracle_says(kind):
         for one in subscriptions_of(table)
     ]
     assert np.argwhere(np.array(found) != oracle).tolist() == []
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_bulk_oracle_judges_queries_as_the_oracle_does_message_by_message(kind):
+    table, messages, _ = asked(kind)
+    chunk, rows = Chunk(messages, 1.0, None), list(messages_of(messages))
+    some = np.arange(0, len(messages), 2)
+    for at, one in enumerate(subscriptions_of(table)):
+        assert passing_rows(chunk, table, at, some).tolist() == [passes(one, rows[row]) for row in some]
 
 
 @pytest.mark.parametrize("kind", ENGINES)

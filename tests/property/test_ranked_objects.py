@@ -23,7 +23,7 @@ WINDOW_INDEXES = [
     if OF_OBJECTS.named(name).window(index).serves_ends
 ]
 #: Few objects, so that members of results are replaced in most batches.
-FEW = Recipe(window="living", objects=12, deletes=0.2)
+FEW = Recipe(window="living", objects=12, deletes=0.2, asking=0.4)
 RECIPES = {
     "few": FEW,
     "many": replace(FEW, objects=60, deletes=0.05),
@@ -106,5 +106,5 @@ def test_ranked_kind_over_any_objects_equals_the_oracle(
     if window.startswith("time") and not OF_OBJECTS.named(name).operator.serves_times_of_objects:
         window = "living"
     batches = {1: 60, 7: 20, 150: 2}[size]
-    recipe = Recipe(window, batches, (0, size), late, objects, 8, 3, 3, wordless=wordless, deletes=deletes)
+    recipe = Recipe(window, batches, (0, size), late, objects, 8, 3, 3, wordless=wordless, deletes=deletes, asking=0.4)
     assert not differences(kind_of(name), recipe, seed, restore)[0]

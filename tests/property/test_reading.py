@@ -16,8 +16,8 @@ from matching.fields import event_time_us
 from matching.iso_times import iso_times
 from matching.reasons import MAX_DEPTH, MAX_LINE_BYTES
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import ParsedMessage
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from spouts.messages import OpenBlock
 from tests.support.examples import examples
@@ -52,7 +52,15 @@ LOOSE = [
     {"text": "inner"},
     [1, 2],
 ]
-NAMED = [{}, {"text": "tweet"}, {"time": ""}, {"lat": "geo.lat", "lon": "geo.lon"}, {"id": "uuid", "time": "note"}]
+NAMED = [
+    {},
+    {"text": "tweet"},
+    {"text": "note,text,a.b"},
+    {"text": "tweet, body"},
+    {"time": ""},
+    {"lat": "geo.lat", "lon": "geo.lon"},
+    {"id": "uuid", "time": "note"},
+]
 
 
 def dumped(row):
@@ -151,6 +159,7 @@ def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(give
         ({"id": 7, "time": 1_539_202_764, "lat": "41.5"}, NO_ATTRIBUTES, {}),
         ({"price": 5, "sort": "café", "open": 1_539_202_764}, PLAIN, {}),
         ({"tweet": "ramen", "note": {"a": [1]}}, NO_ATTRIBUTES, {"text": "tweet"}),
+        ({"tweet": "ramen", "body": ""}, NO_ATTRIBUTES, {"text": "tweet,body,text,missing"}),
         ({"id_str": "7", "message": "other", "time": "Wed Oct 10 20:19:24 +0000 2018"}, NO_ATTRIBUTES, {}),
     ],
 )

@@ -12,8 +12,9 @@ from matching.kinds import KINDS
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import EARTH, Space
 from matching.subscription_rows import SubscriptionRows, terms_known_now
-from matching.text import MAX_TEXT_CHARACTERS, Vocabulary
+from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import ParsedSubscription, build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.words.message_words import MessageWords
 
 SPACES = [

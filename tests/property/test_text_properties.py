@@ -7,19 +7,12 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching.text import (
-    MAX_TERM_CHARACTERS,
-    Vocabulary,
-    _cut_unicode,
-    count_terms,
-    cut_words,
-    fold_accents,
-    term_form,
-    tokenise,
-)
+from matching.text import MAX_TERM_CHARACTERS, _cut_unicode, count_terms, cut_words, fold_accents, term_form, tokenise
+from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
 from tests.support.examples import examples
 from tests.support.texts import PIECES
+from tests.support.vectors import unit_vector
 
 # Text in which the awkward characters are frequent.
 awkward = st.text(
@@ -93,24 +86,11 @@ def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
     vocabulary = Vocabulary.of_counts(messages)
     assert vocabulary.document_frequency.tolist() == sorted(vocabulary.document_frequency.tolist())
     for counts in messages:
-        vector = vocabulary.unit_vector(counts)
+        vector = unit_vector(vocabulary, counts)
         ids = vector.terms.tolist()
         assert ids == sorted(set(ids)) and len(ids) == len(counts) and vector.unknown == 0
         if ids:
             assert abs(float((vector.weights.astype(float) ** 2).sum()) - 1) < 1e-6
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9)), max_size=12))
-@settings(max_examples=examples(100, 200), deadline=None)
-def test_vocabulary_vectors_of_many_messages_are_those_of_each_to_the_bit(messages):
-    vocabulary = Vocabulary.of_counts([{"a": 2, "b": 1, "the": 3}, {"a": 1, "c": 1}])
-    vocabulary.stop_terms = frozenset({"the"})
-    together = vocabulary.unit_vectors(messages)
-    for row, one in enumerate(messages):
-        alone, (start, end) = vocabulary.unit_vector(one), together.offsets[row : row + 2]
-        columns = (column[start:end] for column in together[1:4])
-        assert all(np.array_equal(a, b) for a, b in zip(alone[:3], columns, strict=True))
-        assert alone[3:] == (together.unknown[row], together.stopped[row])
 
 
 @given(

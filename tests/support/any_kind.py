@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.driving import FADING
+from matching.filter_programs import USUAL, compile_filter, joined_programs
 from matching.kind_table import Kind
 from matching.model import (
     ANY_KEYWORD,
+    CHANGE,
     KEYWORDS_BY_KIND,
     UNKNOWN_TERM,
     MessageBatch,
@@ -48,7 +50,8 @@ class Recipe:
     a batch, `first` of them in the first one. never: share of those that can never match. untimed: share of messages
     without a time, which a window that goes by time never has. wordless: share of those without keywords, of kinds that
     take them; then a tenth of the messages are not visible, and all others are, without words or with.
-    deletes: of a stream of objects, how many of them are deletions; None: the stream is one of messages.
+    deletes: of a stream of objects, how many of them are deletions; None: the stream is one of messages. asking: share
+    of subscriptions that ask for changes.
     """
 
     window: str = "count:50"
@@ -63,6 +66,7 @@ class Recipe:
     untimed: float = 0.0
     wordless: float = 0.0
     deletes: float | None = None
+    asking: float = 0.0
 
 
 class Turn(NamedTuple):
@@ -122,6 +126,11 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
             some = subscriptions_of(rng, kind, numbers + np.arange(coming), at, recipe.never)
             if recipe.wordless and kind.wordless:
                 some = without_words(some, RESERVED, rng.random(coming) < recipe.wordless)
+            if recipe.asking:
+                changes = compile_filter(asked=USUAL | 1 << CHANGE)
+                programs = [changes if asks else b"" for asks in rng.random(coming) < recipe.asking]
+                offsets, programmed = joined_programs(programs)
+                some = some.having(filter_offsets=offsets, filter_words=programmed)
             added.append(some)
             numbers += coming
         gone = [

@@ -12,11 +12,12 @@ from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, NaiveMessage
-from matching.text import Vocabulary
 from matching.validate import build_table, subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Window
 from tests.support.growing_words import GrowingWords
 from tests.support.naive_tables import batch, removals
+from tests.support.vectors import unit_vector
 from topology.settings import MOST_TERMS
 
 SIDES = ("west", "south", "east", "north")
@@ -148,7 +149,7 @@ class Beside:
         words = self.growing.vocabulary
         for row in rows:
             counts = {} if row.get("op") == "delete" or row["ahead"] else words.count_terms(row["text"])
-            vector = words.unit_vector(counts)
+            vector = unit_vector(words, counts)
             self.unknown += vector.unknown
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
             untimed = row.get("time") is None or row["ahead"]

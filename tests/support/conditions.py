@@ -9,9 +9,9 @@ from matching.fields import Refusal
 from matching.filter_programs import compile_filter, joined_programs
 from matching.filters import filters_of
 from matching.model import NO_KEYS, MessageBatch
-from matching.naive_conditions import where_holds
 from matching.naive_filters import holds, instructions_of
 from matching.naive_rows import messages_of
+from tests.support.naive_conditions import where_holds
 
 SCHEMA = AttributeSchema.parse(["price:number", "tags:categories", "type:category", "listed:time"])
 TYPES_BY_NAME = {one.name: TYPES[one.type] for one in SCHEMA.attributes}

@@ -1,18 +1,20 @@
-"""What each test costs: processor seconds of the machine, Ray's and all other processes included.
+"""What each test costs: processor seconds of its session and of all processes below it, Ray's included.
 
 A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI:
 
     python -m pytest -p tests.support.costs --costs costs.jsonl -m "not wide and not long and not cluster"
     python -m tests.support.costs costs.jsonl > tests/slow.txt
 
-Only one session may run meanwhile, on a machine that does nothing else, with the kernels of a fresh checkout: those
-that `python -m topology.warmup` compiles into an empty SKYRAY_KERNEL_CACHE. Where opponents are cached, too, a test
-that compiles one seems cheap. What the tests of a module share is counted for the first of them: after some have become
-slow, measure the others again and give both files.
+Other work on the machine is not counted, nor a process from when its parent has ended on. Measure with the
+kernels of a fresh checkout: those that `python -m topology.warmup` compiles into an empty SKYRAY_KERNEL_CACHE. Where
+opponents are cached, too, a test that compiles one seems cheap. What the tests of a module share is counted for the
+first of them: after some have become slow, measure the others again and give both files.
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,7 +43,9 @@ _HEAD = (
     "# Tests of over a second and a half of a core: CI and `make test WIDE=1` run them, `make test` does not.\n"
     "# Made by `python -m tests.support.costs`; a line is a test, or one row of it.\n"
 )
-_IDLE = (3, 4, 7, 8, 9)  # idle, waits for disks, other machines, and guests, which the first columns have, too
+
+
+_METER = pytest.StashKey["Meter"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,23 +53,59 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", metavar="FILE", type=Path, help="write what each test costs, as JSON lines")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to measure."""
+    if config.getoption("--costs") is not None:
+        config.stash[_METER] = Meter()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Note the processor seconds from before the fixtures of a test until after them."""
     file: Path | None = item.config.getoption("--costs")
-    began, busy_s = time.monotonic(), _busy_s()
+    if file is None:
+        return (yield)
+    meter = item.config.stash[_METER]
+    began, busy_s = time.monotonic(), meter.busy_s()
     done = yield
-    if file is not None:
-        cost = {"test": item.nodeid, "cpu_s": round(_busy_s() - busy_s, 2), "s": round(time.monotonic() - began, 2)}
-        with file.open("a") as out:
-            out.write(json.dumps(cost) + "\n")
+    cost = {"test": item.nodeid, "cpu_s": round(meter.busy_s() - busy_s, 2), "s": round(time.monotonic() - began, 2)}
+    with file.open("a") as out:
+        out.write(json.dumps(cost) + "\n")
     return done
 
 
-def _busy_s() -> float:
-    """Processor seconds of this machine since it was started."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    return sum(count for place, count in enumerate(ticks) if place not in _IDLE) / 100
+class Meter:
+    """Processor seconds of this process and of all below it, also of those that nobody waits for, as Ray's workers.
+
+    A thread looks at them five times a second: of a process that has ended the last look counts.
+    """
+
+    def __init__(self) -> None:
+        self._ticks: dict[tuple[str, str], int] = {}  # by process and when it started
+        self._lock = threading.Lock()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def busy_s(self) -> float:
+        """Processor seconds so far."""
+        parents, ticks = {}, {}
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                words = file.read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            parents[file.parent.name], ticks[file.parent.name] = words[1], (words[19], int(words[11]) + int(words[12]))
+        mine, known = {str(os.getpid())}, 0
+        while known < len(mine):
+            known = len(mine)
+            mine |= {number for number, parent in parents.items() if parent in mine}
+        with self._lock:
+            self._ticks |= {(number, ticks[number][0]): ticks[number][1] for number in mine if number in ticks}
+            return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(0.2)
+            self.busy_s()
 
 
 def slow_tests() -> frozenset[str]:

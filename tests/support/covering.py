@@ -36,7 +36,7 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
 def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, Any] | None = None) -> list[Any]:
     """Cases for `parametrize`: a commit waits for one in so many; of the others a third are `wide`, the rest `long`.
 
-    Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `wide` too.
+    Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `long`.
     """
     cases = list(cases)
     others = [number for number in range(len(cases)) if number % one_in != first]
@@ -47,23 +47,25 @@ def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, A
         if number in marks:
             made.append(_marked(case, marks[number]))
         elif plain and case | plain != case:
-            made += [case | plain, _marked(case, pytest.mark.wide)]
+            made += [case | plain, _marked(case, pytest.mark.long)]
         else:
             made.append(case)
     return made
 
 
-def sampled(rows: Sequence[tuple[int, ...]], one_in: int = 4) -> set[int]:
-    """Which rows of a matrix stand for all of it: one in so many, and every value of every axis in one at least.
+def sampled(rows: Sequence[tuple[int, ...]]) -> set[int]:
+    """Which rows of a matrix stand for all of it: few that have every value of every axis.
 
     Parameters
     ----------
     rows : sequence of tuple of int
-        The place of a row on each axis. Of a full matrix the rows taken are diagonals: each value of an axis, an engine
-        say, meets one in `one_in` of the values of another, and its neighbour meets the next ones.
+        The position of a row on each axis. Of a full matrix of two axes the rows taken are a diagonal: each value of
+        the longer axis, an engine say, meets one value of the other, and its neighbour meets the next one.
     """
-    taken = {number for number, row in enumerate(rows) if sum(row) % one_in == 0}
-    for axis in range(len(rows[0]) if rows else 0):
+    axes = range(len(rows[0]) if rows else 0)
+    longest = max((len({row[axis] for row in rows}) for axis in axes), default=1)
+    taken = {number for number, row in enumerate(rows) if sum(row) % longest == 0}
+    for axis in axes:
         covered = {rows[number][axis] for number in taken}
         for number, row in enumerate(rows):
             if row[axis] not in covered:

@@ -20,7 +20,7 @@ from gateway.sinks.webhooks import routes as webhook_routes
 from gateway.sinks.webhooks.service import WebhookService
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.writing import WriterStream
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 
 @contextmanager
@@ -44,7 +44,8 @@ def door_of(
             asking = Asking(stream.config, stream.admission, stream.registry, wal, stream.mapping)
             hooks = WebhookService(out, hub.log, stream.registry, calling or WebhookSettings())
             more = [webhook_routes.routes(door, hooks)]
-            server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, hub.start, 100)
+            server = Server(make_app(door, asking, frozenset(["127.0.0.1"]), (), more), listening, 100)
             with server, hooks:
+                hub.start(server.running)
                 stream.writer.begin()
                 yield stream, door, listening.getsockname()[1]

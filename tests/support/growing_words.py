@@ -2,7 +2,7 @@
 
 import math
 
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 
 class GrowingWords:

@@ -155,7 +155,7 @@ def simulate(story: Story, fault: str, seed: int) -> Lived:
     """Live through one history. Raises AssertionError, or what a component raises, where it ends otherwise."""
     history = _History(story, fault, seed)
     try:
-        with mock.patch.object(saving, "SMALL_PIECE_BYTES", 0):  # each has a file of its own
+        with mock.patch.object(saving, "SMALL_FRAGMENT_BYTES", 0):  # each has a file of its own
             return history.live()
     finally:
         history.machine.forget()

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from topology.core.api.component import Component, Piece
+from topology.core.api.component import Component, Fragment
 
 
-def arrays_of(pieces: Mapping[str, Piece]) -> dict[str, np.ndarray]:
-    """The arrays of all pieces, by name."""
-    return {name: values for piece in pieces.values() for name, values in piece.arrays().items()}
+def arrays_of(fragments: Mapping[str, Fragment]) -> dict[str, np.ndarray]:
+    """The arrays of all fragments, by name."""
+    return {name: values for fragment in fragments.values() for name, values in fragment.arrays().items()}
 
 
 def saved_by(component: Component) -> dict[str, np.ndarray]:

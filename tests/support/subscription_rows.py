@@ -1,6 +1,6 @@
 """Rows of subscription files."""
 
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 WORDS = Vocabulary.of_counts([{"ramen": 1, "soup": 2}, {"ramen": 1, "bar": 1}, {"ramen": 3}])
 

@@ -26,7 +26,7 @@ class WriterStream:
         Batches that may be in flight.
     settings : dict, optional
         Of the stream.
-    attributes, strict, numbers
+    attributes, strict, numbers, columns
         As `open_stream` takes them.
     **options
         Of the writer.
@@ -40,13 +40,14 @@ class WriterStream:
         attributes: Sequence[str] = (),
         strict: bool = False,
         numbers: str = "plain",
+        columns: dict[str, str] | None = None,
         **options: Any,
     ):
         self._stack = ExitStack()
         out.mkdir(exist_ok=True)
         self.registry = Registry()
-        given = out, settings or {}, {}, None, attributes, "", lambda line: None, self.registry, strict, numbers
-        self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given)
+        given = out, settings or {}, columns or {}, None, attributes, "", lambda line: None, self.registry, strict
+        self.config, self.admission, self.mapping, self.wal, _ = open_stream(self._stack, *given, numbers)
         self.wal.run.write_report("running", {"live": self.wal.settings})
         self.in_flight = InFlight(most)
         self.writer = LogWriter(

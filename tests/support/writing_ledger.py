@@ -14,7 +14,7 @@ from bolts.names import IdColumn
 from bolts.sinks import FORMS, PartSink, UpdateSink
 from matching.model import CHANGES, Names, UpdateBatch
 from tests.support.resumable_topologies import WORDS, Count, Ledger, Ruling, Told, ledger
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
 from topology.core.api.plan import Plan
 
 #: More than any word is counted.
@@ -99,10 +99,10 @@ class WritingLedger(Ledger):
         written = self.sink.snapshot(*self.named)()
         return super().state() | {f"sink:{name}": values for name, values in written.items()}
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """With a piece that never changes, so that checkpoints share its files."""
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """With a fragment that never changes, so that checkpoints share its files."""
         state = self.state()
-        return {"": Piece(lambda: state), "words": Piece(lambda: {"every_word": np.arange(WORDS)}, 0)}
+        return {"": Fragment(lambda: state), "words": Fragment(lambda: {"every_word": np.arange(WORDS)}, 0)}
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)

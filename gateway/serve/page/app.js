@@ -206,9 +206,11 @@ async function offer() {
 }
 
 async function look() {
-  const health = stream.state === "live" ? await call("GET", "/health", undefined, { quiet: true }).catch(() => null) : null;
+  if (!["live", "reconnecting"].includes(stream.state)) return;
+  const health = await call("GET", "/health", undefined, { quiet: true }).catch(() => null);
   if (!health) return;
   status.figures(health);
+  if (!("messages" in health)) return; // it starts
   if (health.subscriptions !== subscriptions) active.load(); // others subscribe too
   subscriptions = health.subscriptions;
 }

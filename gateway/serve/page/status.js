@@ -35,7 +35,10 @@ export class Status {
   }
 
   figures(health) {
-    if (!health) return;
+    const share = health.done === null ? "" : `, ${Math.round(100 * health.done)} %`;
+    const compiling = health.preparing?.length ? `Compiling kernels: ${health.preparing.join(", ")}` : "";
+    byId("doing").textContent = health.doing ? `Starting: ${health.doing}${share}` : compiling;
+    if (!("messages" in health)) return;
     byId("active-count").textContent = health.subscriptions.toLocaleString("en", health.subscriptions < 10000 ? {} : { notation: "compact" });
     byId("active-count").title = health.subscriptions.toLocaleString("en");
     const behind = Math.max(0, health.next_seq - 1 - health.complete_through);

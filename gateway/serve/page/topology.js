@@ -92,8 +92,8 @@ function draw(health, topology) {
 async function look() {
   const [health, topology] = await Promise.all([quietly("/health"), paths.has("/v1/topology") ? quietly("/v1/topology") : null]);
   byId("status").dataset.state = health ? "live" : "reconnecting";
-  byId("status-word").textContent = health ? "Live" : "Reconnecting";
-  if (health) draw(health, topology);
+  byId("status-word").textContent = !health ? "Reconnecting" : health.doing ? `Starting: ${health.doing}` : "Live";
+  if (health && "messages" in health) draw(health, topology);
   setTimeout(look, EVERY_MS);
 }
 

@@ -18,15 +18,13 @@ from typing import Any
 
 from gateway.serve.registry import Ended, Registered
 from gateway.serve.released import ReleasedUpdate
-from gateway.serve.update_log import UpdateLog
+from gateway.serve.update_log import UpdateLog, WholeRead
 from gateway.serve.update_parts import Position
-from gateway.sinks.contract import AttemptVerdict, Batch, Outcome
-from gateway.sinks.cursor import read_after
 from gateway.sinks.telling import Teller
 from gateway.sinks.told_store import prune_told, store_step, told_after
-from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
+from gateway.sinks.webhooks.model import AttemptVerdict, Batch, Outcome, Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
-from gateway.sinks.webhooks.sending import WebhookClient, WebhookSink, batch_of_told
+from gateway.sinks.webhooks.sending import WebhookClient, batch_of_told, body_of
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import Recorded, Store, accept, change_webhook, move, record, rows_of
 from gateway.sinks.webhooks.together import Together
@@ -311,9 +309,12 @@ class Dispatcher:
                 hook.due_s += hook.every_s * (1 + (clock_s - hook.due_s) // hook.every_s)
             self._moved.add(hook.webhook_id)
 
+    def _read(self, position: Position, lines: list[ActiveWebhook]) -> WholeRead:
+        return self._source.read_whole(position, None if self._source.has_after(position) else self._only(lines))
+
     async def _take(self, position: Position, lines: list[ActiveWebhook], until: Position) -> bool:
         """Read behind a position, not beyond another, and accept what each webhook there wants."""
-        read = await asyncio.to_thread(read_after, self._source, position, lambda: self._only(lines))
+        read = await asyncio.to_thread(self._read, position, lines)
         if read.behind > until:
             read = read._replace(behind=until, updates=_up_to(read.updates, until))
         if read.behind == position:
@@ -491,10 +492,9 @@ class Dispatcher:
         hook, rows = line.hook, line.rows.get(delivery.number)
         if rows is None:
             rows = await self._store.read(rows_of(delivery.number))
-        sink = WebhookSink(self._client, hook.webhook_id, hook.url, hook.secrets(time.time()))
         batch = Batch(delivery.batch_id, delivery.created_s, delivery.first, delivery.last, rows)
-        began_s = time.monotonic()
-        outcome = await sink.deliver(batch)
+        body, began_s = body_of(hook.webhook_id, batch), time.monotonic()
+        outcome = await self._client.post(hook.url, hook.secrets(time.time()), batch.batch_id, body)
         self.figures.attempt_s += time.monotonic() - began_s
         self.figures.attempts[outcome.reason or "delivered"] += 1
         return outcome

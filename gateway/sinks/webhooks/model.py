@@ -1,7 +1,11 @@
-"""A webhook and a delivery, as the store keeps them and the API shows them."""
+"""A webhook and a delivery, as the store keeps them and the API shows them; a batch, and what became of an attempt.
+
+A batch is kept until an attempt has delivered it, and is sent again with the same id after any other outcome.
+"""
 
 import json
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -121,6 +125,49 @@ class WebhookDelivery(NamedTuple):
             "ended_s": self.ended_s,
             "last_error": {"reason": self.reason, "detail": self.detail} if self.reason else None,
         }
+
+
+class Batch(NamedTuple):
+    """Updates that are delivered together; the same at every attempt.
+
+    batch_id : str     never changes, and no other batch has it
+    created_s : int    when it was cut, in seconds since 1970
+    first, last : str  ids (`boundary-index`) of its first and last update
+    rows : bytes       the updates in the order of the stream, each a line of JSON; of a telling first a line that says
+                       what it is (`{"told": ...}`)
+    """
+
+    batch_id: str
+    created_s: int
+    first: str
+    last: str
+    rows: bytes
+
+
+class AttemptVerdict(Enum):
+    """What became of an attempt."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"  #: to be tried again
+    GONE = "gone"  #: the receiver wants nothing any more
+
+
+class Outcome(NamedTuple):
+    """What became of an attempt.
+
+    verdict : AttemptVerdict
+    reason : str           a code; empty where it was delivered
+    detail : str
+    wait_s : float or None    before the next attempt, as the receiver wants it
+    """
+
+    verdict: AttemptVerdict
+    reason: str = ""
+    detail: str = ""
+    wait_s: float | None = None
+
+
+DELIVERED = Outcome(AttemptVerdict.DELIVERED)
 
 
 @lru_cache(maxsize=1024)

@@ -30,9 +30,9 @@ from gateway.sinks.webhooks.model import (
 from gateway.sinks.webhooks.service import WebhookService, first_due_s, new_webhook_id
 from gateway.sinks.webhooks.signing import new_secret
 from matching.telling import telling_of
+from matching.window import UNITS_S
 
 _EVERY = re.compile(r"(\d{1,6})([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MOST_EVERY_S = 7 * 86_400
 _SHOWN = {
     "id": "wh_5f0c2b9d01e7a384",
@@ -360,7 +360,7 @@ def _every_s(text: str | None) -> int:
     if text is None:
         return 0
     match = _EVERY.fullmatch(text)
-    seconds = int(match[1]) * _UNIT_S[match[2]] if match else 0
+    seconds = int(match[1]) * UNITS_S[match[2]] if match else 0
     if not 1 <= seconds <= _MOST_EVERY_S:
         raise ApiError(422, "bad_webhook", f"{text[:60]!r} is no time from 1s to 7d", "body every", "such as 10m")
     return seconds

@@ -17,9 +17,9 @@ import msgspec
 
 from gateway.client.answers import wait_of
 from gateway.serve.released import JSON_BEGINS
-from gateway.sinks.contract import DELIVERED, AttemptVerdict, Batch, Outcome
 from gateway.sinks.telling import Told
 from gateway.sinks.webhooks.guard import Forbidden, Guard, GuardedBackend
+from gateway.sinks.webhooks.model import DELIVERED, AttemptVerdict, Batch, Outcome
 from gateway.sinks.webhooks.signing import signed_headers
 
 #: Bytes of an answer that are read.
@@ -100,27 +100,6 @@ class WebhookClient:
                 if read > MOST_ANSWER_BYTES:
                     break  # the connection is closed: its rest is not read
             return outcome_of(answer.status_code, answer.headers.get("retry-after"))
-
-
-class WebhookSink:
-    """Delivers to one URL; a `gateway.sinks.contract.BatchReceiver`.
-
-    Parameters
-    ----------
-    client : WebhookClient
-    webhook_id, url : str
-    secrets : sequence of str
-    """
-
-    def __init__(self, client: WebhookClient, webhook_id: str, url: str, secrets: Sequence[str]):
-        self._client = client
-        self._webhook_id = webhook_id
-        self._url = url
-        self._secrets = secrets
-
-    async def deliver(self, batch: Batch) -> Outcome:
-        """See `Sink`."""
-        return await self._client.post(self._url, self._secrets, batch.batch_id, body_of(self._webhook_id, batch))
 
 
 def outcome_of(status: int, retry_after: str | None = None) -> Outcome:

@@ -10,23 +10,7 @@ from matching.errors import ConfigError
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """What all webhooks of a server have in common.
-
-    Parameters
-    ----------
-    webhook_allow_host : list of str
-        Names that may have any address, and be called by http.
-    webhook_allow_private, webhook_allow_http : bool
-    webhook_attempts : int
-    webhook_lasts_h : float
-        A delivery is dead once it is so old, even if attempts are left.
-    webhook_retry_s : float
-        The longest wait before the second attempt; later waits are up to three times as long, each.
-    webhook_timeout_s : float
-        Of an attempt, from the name to the end of the answer.
-    most_webhooks : int
-        Of one owner.
-    """
+    """What all webhooks of a server have in common. Raises ConfigError for a number out of its range."""
 
     webhook_allow_host: Annotated[
         list[str] | None,

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.serve.update_parts import Position
-from gateway.sinks.contract import Batch
 from gateway.sinks.told_store import TELLING_SCHEMA, SavedTelling, load_telling
-from gateway.sinks.webhooks.model import Tally, Webhook, WebhookDelivery
+from gateway.sinks.webhooks.model import Batch, Tally, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.together import Together
 from matching.errors import DeliveryError, InputError
 

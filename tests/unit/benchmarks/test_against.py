@@ -38,6 +38,7 @@ def broken_copy(folder):
     return folder
 
 
+@pytest.mark.long
 def test_checkouts_that_tell_different_updates_are_told_apart(tmp_path, monkeypatch, capfd):
     other, engines = broken_copy(tmp_path / "other"), ["cell_term", "inverted_list"]
     given = [str(other), "--pairs", "2", *COMMAND, "--engines", ",".join(engines)]

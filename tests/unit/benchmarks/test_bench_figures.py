@@ -10,7 +10,7 @@ from matching.errors import ConfigError
 from tests.support.etl_folder import random_rows, write_etl
 
 
-@pytest.mark.parametrize("name", ["k", "pruning", "thresholds-mixed"])
+@pytest.mark.parametrize("name", [pytest.param("k", marks=pytest.mark.long), "pruning"])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     told = []
@@ -58,6 +58,7 @@ def test_figure_alpha_ends_with_the_uniform_workload(tmp_path, monkeypatch):
     assert report["exact"]
 
 
+@pytest.mark.long
 def test_figure_takes_the_variant_that_the_help_of_bench_names(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     small = {"subscriptions": 200, "window": 200, "messages": 40, "out": str(tmp_path)}

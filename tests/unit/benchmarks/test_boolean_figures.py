@@ -28,7 +28,14 @@ def small(monkeypatch):
     monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2, figures=boolean_figures.figures()))
 
 
-@pytest.mark.parametrize("name", [name for name in PAGE.figures if name != "choice"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("subscriptions", "searches") else pytest.param(name, marks=pytest.mark.long)
+        for name in PAGE.figures
+        if name != "choice"
+    ],
+)
 def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     told = []
     # without stop words few subscriptions match
@@ -46,6 +53,7 @@ def test_figure_is_measured_checked_and_drawn(name, tmp_path):
     assert told
 
 
+@pytest.mark.long
 def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6,)})
     monkeypatch.setitem(boolean_figures._CHOICE, "rounds", 2)
@@ -57,6 +65,7 @@ def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
     assert [row["engines"]["lfilter"]["times_the_first"] for row in report["rows"]] == [1.0] * len(report["rows"])
 
 
+@pytest.mark.long
 def test_figure_asked_for_no_engines_takes_the_default_and_those_there_are(tmp_path):
     report = boolean_figures.PAGE.figure("lengths", tmp_path, 500, messages=40)
     default = next(iter(KINDS.named("boolean").engines))

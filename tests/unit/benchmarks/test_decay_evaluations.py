@@ -17,6 +17,7 @@ def measure(figure, **asked):
     return report, {row["x"]: row["engines"] for row in report["rows"]}
 
 
+@pytest.mark.long
 def test_text_relevances_fall_with_the_block_evaluations_do_not_and_all_results_are_compared():
     report, rows = measure("block", alpha=0.9, subscriptions=2_000)
     small, large = rows["1"]["ciq_paper"], rows["4096"]["ciq_paper"]
@@ -30,6 +31,7 @@ def test_text_relevances_fall_with_the_block_evaluations_do_not_and_all_results_
     assert report["exact"] and all(engine["exact"] and engine["compared_results"] > 5_000 for engine in each)
 
 
+@pytest.mark.long
 def test_buckets_that_are_all_the_same_are_found_to_be_idle(monkeypatch: pytest.MonkeyPatch):
     report, rows = measure("width", engines=("ciq_paper",), alpha=0.9)
     assert report["worked"] and rows["0.6"]["ciq_paper"]["buckets_used"] > rows["2.0"]["ciq_paper"]["buckets_used"] > 1
@@ -44,6 +46,7 @@ def test_buckets_that_are_all_the_same_are_found_to_be_idle(monkeypatch: pytest.
     assert main(idle) == 1
 
 
+@pytest.mark.long
 def test_newcomers_with_results_are_divided_among_cells_by_algorithm_2():
     report, rows = measure("insertion", engines=("ciq_paper", "bif_paper", "ifl_paper", "keyword_blocks"))
     (row,) = rows.values()
@@ -53,6 +56,7 @@ def test_newcomers_with_results_are_divided_among_cells_by_algorithm_2():
     assert not any("us_per_insertion" in each for each in row.values()), "times of a run that asked for counts"
 
 
+@pytest.mark.long
 def test_rounds_are_timed():
     _, rows = measure("standard", engines=("bif_paper", "ifl_paper"), rounds=2, messages=40)
     ifl = rows[""]["ifl_paper"]

@@ -54,6 +54,7 @@ def test_knn_bench_reports_every_figure_for_every_engine():
     assert all(grid["scanned_per_message"] < plain["scanned_per_message"] for grid in grids)
 
 
+@pytest.mark.long
 def test_decay_bench_on_the_sphere_is_of_the_sphere_and_exact():
     plane, sphere = (run.bench("decay", 600, messages=40, rounds=2, engines="keyword_blocks", distance=distance)
                      for distance in ("plane", "sphere"))  # fmt: skip

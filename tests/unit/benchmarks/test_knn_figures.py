@@ -16,6 +16,7 @@ def bench():
     return LastingBench(make_case(KINDS.named("knn"), 2_000, 2_000, rounds=2, history=4_000), 2)
 
 
+@pytest.mark.long
 def test_every_placement_has_the_results_of_the_bulk_routine_and_tells_its_times(bench):
     measured = with_workers(4)(bench, list(SYSTEMS), print)
     for row in measured.values():

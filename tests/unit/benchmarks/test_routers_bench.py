@@ -30,7 +30,8 @@ def told(kind: str, routers, ways, subscriptions: int = 60, engine: str | None =
     return routed(small(kind, subscriptions, engine), routers or routers_of(kind), ways, (), 1, lambda _: None)
 
 
-@pytest.mark.parametrize("kind", ["skyline", pytest.param("topk", marks=LONG), pytest.param("boolean", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("kind", ["skyline", "topk", "boolean"])
 def test_every_router_tells_what_one_bolt_tells_and_that_is_right(kind):
     stream = small(kind, 2_000)
     judged, _ = checked(stream, filled(stream))
@@ -100,7 +101,8 @@ def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch)
     assert np.array_equal(np.argmax(held, axis=0), router.placer().place_all(stream.case.table))
 
 
-@pytest.mark.parametrize("kind", ["boolean", pytest.param("skyline", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("kind", ["boolean", "skyline"])
 def test_signatures_lose_nothing_but_where_they_say_so(kind):
     modes = ("spatial", "spatial+text", "cuckoo", "cuckoo+text", "minwise", "approximate")
     routers = ["location", *(f"location+{mode}" for mode in modes)]

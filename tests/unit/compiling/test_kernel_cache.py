@@ -164,14 +164,21 @@ def shared():
     shutil.rmtree(folder)
 
 
-def plant(tree, shared, target, mark):
-    """Have another user put there what `tree` would take for its compiled kernels, and run on reading it.
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A tree, and what the cache has of its kernels."""
+    folder = tmp_path_factory.mktemp("compiled")
+    tree = make_tree(folder / "tree")
+    assert ask(tree, folder / "cache")[0] == [41, 19]
+    return tree, folder / "cache"
+
+
+def plant(cache, shared, target, mark):
+    """Have another user put there what a tree would take for its compiled kernels, and run on reading it.
 
     Who is not root cannot be another user, and leaves a folder behind that all others can write to.
     """
-    made = shared / "made"
-    assert ask(tree, made)[0] == [41, 19]
-    made = made / kernel_cache._FOLDER
+    made = shutil.copytree(cache, shared / "made") / kernel_cache._FOLDER
     for path in made.rglob("*.nbi"):
         path.write_bytes(pickle.dumps(numba.__version__) + pickle.dumps(Evil(mark)))
     for path in (made.parent, made, *made.rglob("*")):
@@ -193,22 +200,24 @@ def ask_beside(mark, tree, variables):
 
 
 @pytest.mark.parametrize("name", [kernel_cache._FOLDER, f"{kernel_cache._FOLDER}-{os.geteuid()}"])
-def test_kernels_that_another_user_left_in_the_temporary_folder_are_not_run(tmp_path, shared, name):
-    tree, mark = make_tree(tmp_path / "tree"), tmp_path / "ran"
-    plant(tree, shared, shared / name, mark)
+def test_kernels_that_another_user_left_in_the_temporary_folder_are_not_run(compiled, tmp_path, shared, name):
+    (tree, cache), mark = compiled, tmp_path / "ran"
+    plant(cache, shared, shared / name, mark)
     homeless = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": None, "TMPDIR": str(shared)}
     answers, hits, said = ask_beside(mark, tree, homeless)
     assert (answers, hits) == ([41, 19], [0, 0])
     assert "compiled kernels are lost" in said, said
 
 
-@pytest.mark.parametrize("variable", ["SKYRAY_KERNEL_CACHE", "XDG_CACHE_HOME"])
+NAMED = "there", "by a link", "by a link above", "ours, open to others", "below one that others can write to"
+
+
 @pytest.mark.parametrize(
-    "how", ["there", "by a link", "by a link above", "ours, open to others", "below one that others can write to"]
+    ("variable", "how"), [*(("SKYRAY_KERNEL_CACHE", how) for how in NAMED), ("XDG_CACHE_HOME", NAMED[0])]
 )
-def test_kernels_of_another_user_in_a_folder_that_is_named_are_not_run(tmp_path, shared, variable, how):
-    tree, mark, named = make_tree(tmp_path / "tree"), tmp_path / "ran", tmp_path / "named"
-    plant(tree, shared, shared / kernel_cache._FOLDER, mark)
+def test_kernels_of_another_user_in_a_folder_that_is_named_are_not_run(compiled, tmp_path, shared, variable, how):
+    (tree, cache), mark, named = compiled, tmp_path / "ran", tmp_path / "named"
+    plant(cache, shared, shared / kernel_cache._FOLDER, mark)
     if how == "there":
         named = shared
     elif how == "by a link":

@@ -13,9 +13,9 @@ from gateway.runs.verify import verify_run
 from gateway.serve.writer import Declare, PublishedRow, Subscribe
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, DeclaredAttribute, read_attributes
 from matching.errors import InputError
-from matching.naive_conditions import values_as_of, where_holds
 from matching.validate import MESSAGE_ROLES
 from tests.support.live_streams import Stream, digest_of_run
+from tests.support.naive_conditions import values_as_of, where_holds
 from tests.support.writing import WriterStream
 
 SCHEMA = AttributeSchema.parse(["price:number", "house.type:category", "listed:time"])
@@ -45,7 +45,7 @@ def query_of(rng: np.random.Generator, number: int, most: int) -> dict:
     return row | place | ({"kind": "knn"} if number % 2 else {"kind": "topk", "alpha": 0.5})
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_attributes_declared_by_conditions_are_exact_through_kills_and_with_other_bolts(tmp_path, seed):
     rng, out = np.random.default_rng(seed), tmp_path / "out"
     out.mkdir()
@@ -92,6 +92,7 @@ def test_attributes_declared_by_conditions_are_exact_through_kills_and_with_othe
 
 
 @pytest.mark.ray
+@pytest.mark.long  # `test_filters.py` runs attributes on Ray, the test before this one other bolts
 @pytest.mark.timeout(600)
 def test_attributes_declared_later_are_the_same_on_ray_with_other_bolts(tmp_path):
     rng, out = np.random.default_rng(5), tmp_path / "out"

@@ -20,7 +20,7 @@ import gateway.cli as cli
 import gateway.commands.etl as etl_command
 import gateway.commands.run as run_command
 from gateway.commands.topology import LEGEND
-from gateway.shell import leftovers
+from gateway.shell import interrupts
 from gateway.shell.settings import SECTIONS
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import (
@@ -498,7 +498,7 @@ def test_cli_signal_unwinds_and_gives_its_exit_code(number, code):
 def test_end_children_earlier_ones_are_left_alone():
     with subprocess.Popen(["sleep", "30"]) as old, subprocess.Popen(["sleep", "30"]) as young:
         try:
-            assert leftovers.end_children(leftovers.children() - {young.pid}) == 1
+            assert interrupts.end_children(interrupts.children() - {young.pid}) == 1
             assert not os.path.exists(f"/proc/{young.pid}")
             assert old.poll() is None
         finally:
@@ -507,11 +507,11 @@ def test_end_children_earlier_ones_are_left_alone():
 
 
 def test_end_children_stubborn_one_is_killed(monkeypatch):
-    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.3)
-    earlier = leftovers.children()
+    monkeypatch.setattr(interrupts, "END_S", 0.3)
+    earlier = interrupts.children()
     deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     with subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        assert leftovers.end_children(earlier) >= 1
+        assert interrupts.end_children(earlier, patience_s=0.3) >= 1
         assert not os.path.exists(f"/proc/{child.pid}")

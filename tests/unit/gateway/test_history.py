@@ -16,7 +16,7 @@ from gateway.live.vocabulary_files import empty_start
 from gateway.runs.reader import RunReader
 from gateway.runs.verify import verify_run
 from matching.errors import CheckpointError
-from matching.text import inverse_document_frequency
+from matching.vocabulary import inverse_document_frequency
 from spouts import history
 from spouts.columns import SIDES
 from spouts.history import LOG
@@ -27,6 +27,7 @@ from spouts.subscriptions import load_vocabulary
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, digest_of_run, read_table
+from tests.support.vectors import unit_vector
 from topology.folder import checksums, input_files
 
 WINDOW, MESSAGES = "count:60", 600
@@ -165,7 +166,7 @@ def test_messages_are_those_that_the_log_has_however_many_records_are_read_toget
     for row, one in zip(rows, parsed, strict=False):
         silent = one.ahead or one.op
         counts = {} if silent else words.count_terms(one.text)
-        vector = words.unit_vector(counts)
+        vector = unit_vector(words, counts)
         assert [known.terms[term] for term in row["terms"]] == [words.term_of(term) for term in vector.terms.tolist()]
         assert (row["counts"], row["weights"]) == (vector.counts.tolist(), vector.weights.tolist())
         assert [row[name] for name in ("message_id", "text", "object_id", "op", "lon", "lat", "ahead", *SIDES)] == [

@@ -12,9 +12,9 @@ from gateway.runs.verify import verify_run
 from matching.attributes import AttributeSchema, read_attributes
 from matching.errors import ConfigError, InputError
 from matching.kinds import KINDS
-from matching.naive_conditions import query_holds, where_holds, words_hold
 from matching.naive_shapes import in_circle, unit_vector
 from tests.support.live_streams import Stream, digest_of_run, read_table
+from tests.support.naive_conditions import query_holds, where_holds, words_hold
 from tests.support.processes import Command
 
 ATTRIBUTES = ["price:number", "type=house.type:category", "listed:time"]

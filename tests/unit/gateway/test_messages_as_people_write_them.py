@@ -11,8 +11,8 @@ from gateway.runs.verify import verify_run
 from gateway.serve.writer import PublishedRow, Subscribe
 from matching.attributes import NUMBER, AttributeSchema, attribute_value
 from matching.errors import ConfigError, InputError
-from matching.naive_conditions import where_holds
 from tests.support.live_streams import Stream, digest_of_run, read_table
+from tests.support.naive_conditions import where_holds
 from tests.support.writing import WriterStream
 
 REGION = {"kind": "boolean", "region": [0, 0, 2, 2]}

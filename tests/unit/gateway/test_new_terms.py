@@ -18,7 +18,7 @@ from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
 from matching.errors import CheckpointError, ConfigError
 from matching.kinds import KINDS
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.log import NONE_ADMITTED, Admitted, Record, read_records
 from spouts.logged_words import LoggedWords
 from spouts.subscriptions import load_vocabulary

@@ -11,7 +11,7 @@ import skyray
 from matching.errors import InputError
 from matching.kinds import KINDS
 from matching.space import EARTH, Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.subscriptions import load_changes
 
 PLACE = {"kind": "topk", "lon": 1.0, "lat": 1.0, "k": 1, "alpha": 0.5}

@@ -11,8 +11,8 @@ from matching.kinds import KINDS
 from matching.message_segments import MessageSegment, SegmentConditions
 from matching.model import ENTER, MATCH, NO_WORDS, Names
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import subscription_row
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 
 BOOLEAN, VOCABULARY = KINDS.named("boolean"), Vocabulary(["tea"], [1], [1], [1.0], messages=1)

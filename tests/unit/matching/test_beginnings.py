@@ -7,7 +7,6 @@ import skyray
 from matching.fields import Refusal
 from matching.filter_programs import compile_filter
 from matching.model import MessageBatch
-from matching.naive_conditions import query_holds
 from matching.query_programs import Query, query_of
 from matching.reasons import MAX_BEGUN
 from matching.reserved import is_reserved
@@ -15,10 +14,11 @@ from matching.skyline.window import SkylineQueries
 from matching.skyline.windows.grid import GridWindow
 from matching.space import Space
 from matching.subscription_words import refused_when_new
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Boundary
 from matching.words.message_words import MessageTerms, weigh
 from tests.support.conditions import batch_of
+from tests.support.naive_conditions import query_holds
 
 START = ["rad", "radio", "fahrt"]
 WORDS = [*START, "fahrrad", "fahrer", "radler", "ra", "fah", "see"]

@@ -22,9 +22,9 @@ from matching.conditions import (
 )
 from matching.errors import ConfigError
 from matching.fields import Refusal
-from matching.naive_conditions import where_holds, words_hold
 from matching.reasons import REASONS
 from tests.support.conditions import SCHEMA, TYPES_BY_NAME, judged
+from tests.support.naive_conditions import where_holds, words_hold
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from matching.fields import Fault, Refusal
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import subscription_row
+from matching.vocabulary import Vocabulary
 from spouts.parsed import parse_message
 
 SPACE = Space(-10.0, -10.0, 10.0, 10.0)

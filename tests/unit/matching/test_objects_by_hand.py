@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.driving import Tasks
+from matching.filter_programs import USUAL, compile_filter, joined_programs
 from matching.kinds import KINDS
-from matching.model import ENTER, LEAVE, MessageBatch, Removals, concatenate, empty
+from matching.model import CHANGE, CHANGES, MessageBatch, Removals, concatenate, empty
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, NaiveUpdate, updates_of
 from matching.window import LIVING, NO_FLOOR, Boundary
@@ -19,10 +20,12 @@ COUNTS = dict.fromkeys(range(TERMS + 1), 3)
 MODEL = DecayModel(FADING.log_base_per_s, FADING.smoothing, COUNTS, sum(COUNTS.values()), 0)
 
 
-def told(kind: str, k: int, *batches: list[tuple[str, float | None]]) -> list[list[tuple[str, str]]]:
+def told(
+    kind: str, k: int, *batches: list[tuple[str, float | None]], asked: int = USUAL
+) -> list[list[tuple[str, str]]]:
     """What each batch of versions (object, how near it is; None: deleted) tells one subscription: (change, version).
 
-    A version is named by its object and how many there were before, such as x0, x1.
+    A version is named by its object and how many there were before, such as x0, x1. `asked` as of `ASKED`.
     """
     row = OF_OBJECTS.named(kind)
     added = subscriptions_of(np.random.default_rng(0), row, [0])
@@ -30,6 +33,8 @@ def told(kind: str, k: int, *batches: list[tuple[str, float | None]]) -> list[li
         k=np.array([k], np.int32), x=np.zeros(1), y=np.zeros(1), alpha=np.ones(1), terms=np.zeros(1, np.int32),
         term_offsets=np.array([0, 1]), weights=np.ones(1, np.float32),
     )  # fmt: skip
+    offsets, words = joined_programs([compile_filter(asked=asked)])
+    added = added.having(filter_offsets=offsets, filter_words=words)
     oracle, tasks = Oracle(LIVING, SPACE.max_distance, MODEL, objects=True), Tasks(row, SPACE, LIVING, objects=True)
     names, versions, latest, everything, found = [], {}, {}, [], []
     for number, batch in enumerate(batches):
@@ -64,7 +69,7 @@ def told(kind: str, k: int, *batches: list[tuple[str, float | None]]) -> list[li
 
 
 def _named(update: NaiveUpdate, names: list[str]) -> tuple[str, str]:
-    return {ENTER: "enter", LEAVE: "leave"}[update.change], names[update.seq]
+    return CHANGES[update.change], names[update.seq]
 
 
 RANKED = ("topk", "knn", "decay")
@@ -86,6 +91,21 @@ def test_ranked_object_that_was_beaten_comes_back_when_another_ends(kind):
 def test_ranked_object_that_stays_in_a_result_neither_leaves_nor_enters(kind):
     changes = told(kind, 2, [("x", 0.7), ("y", 0.8)], [("x", 0.9)], [("x", 0.75), ("x", 0.72)], [("z", 0.71)])
     assert changes == [[("enter", "x0"), ("enter", "y0")], [], [], []]
+
+
+@pytest.mark.parametrize("kind", RANKED)
+def test_ranked_object_that_stays_changes_for_those_that_ask(kind):
+    """Of several versions in a batch the last one counts; who leaves or comes again does not change."""
+    batches = [[("x", 0.7), ("y", 0.8)], [("x", 0.9)], [("x", 0.75), ("x", 0.72)], [("z", 0.71), ("y", 0.1)]]
+    batches += [[("x", None), ("x", 0.95)]]
+    changes = told(kind, 2, *batches, asked=USUAL | 1 << CHANGE)
+    assert changes == [
+        [("enter", "x0"), ("enter", "y0")],
+        [("change", "x1")],
+        [("change", "x3")],
+        [("leave", "y0"), ("enter", "z0")],
+        [("leave", "x3"), ("enter", "x5")],
+    ]
 
 
 @pytest.mark.parametrize("kind", RANKED)

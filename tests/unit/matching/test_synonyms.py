@@ -5,10 +5,10 @@ import pytest
 
 from matching.errors import ConfigError
 from matching.kinds import KINDS
-from matching.naive_conditions import query_holds, words_hold
 from matching.query import Node, parse_query
 from matching.synonyms import MAX_WAYS, Synonyms
 from matching.text import term_form
+from tests.support.naive_conditions import query_holds, words_hold
 
 LINES = ["# comment", "", "bike, bicycle, velo", "tv => television, telly", "big apple, nyc", "cheap , low\\, price"]
 #: What the words of queries stand for.

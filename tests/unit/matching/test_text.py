@@ -10,17 +10,9 @@ import pytest
 import Stemmer
 
 from matching.errors import CheckpointError, ConfigError
-from matching.text import (
-    MAX_TERM_CHARACTERS,
-    Vocabulary,
-    count_terms,
-    fold_accents,
-    inverse_document_frequency,
-    stemmer,
-    term_form,
-    tokenise,
-    unit_weights,
-)
+from matching.text import MAX_TERM_CHARACTERS, count_terms, fold_accents, stemmer, term_form, tokenise
+from matching.vocabulary import Vocabulary, inverse_document_frequency, unit_weights
+from tests.support.vectors import unit_vector
 
 
 @pytest.mark.parametrize(
@@ -242,7 +234,7 @@ def test_vocabulary_ids_ascend_by_frequency_then_term():
 
 
 def test_unit_vector_weighs_count_times_idf():
-    vector = small_vocabulary().unit_vector({"a": 2, "zebra": 1, "b": 1})
+    vector = unit_vector(small_vocabulary(), {"a": 2, "zebra": 1, "b": 1})
     raw = [1 * math.log(4), 2 * math.log(2)]
     norm = math.sqrt(raw[0] ** 2 + raw[1] ** 2)
     assert vector.terms.tolist() == [0, 2] and vector.counts.tolist() == [1, 2]
@@ -251,21 +243,14 @@ def test_unit_vector_weighs_count_times_idf():
     assert (vector.terms.dtype, vector.counts.dtype, vector.weights.dtype) == (np.int32, np.int32, np.float32)
 
 
-def test_keyword_vector_weighs_idf_only():
-    vector = small_vocabulary().keyword_vector(["a", "a", "b"])
-    raw = [math.log(4), math.log(2)]
-    norm = math.sqrt(raw[0] ** 2 + raw[1] ** 2)
-    assert vector.weights.tolist() == [np.float32(value / norm) for value in raw]
-
-
 def test_unit_vector_without_known_terms_is_empty():
-    vector = small_vocabulary().unit_vector({"zebra": 1})
+    vector = unit_vector(small_vocabulary(), {"zebra": 1})
     assert len(vector.terms) == len(vector.weights) == 0 and vector.unknown == 1
 
 
 def test_vocabulary_stop_terms_are_counted_apart():
     vocabulary = Vocabulary(["b"], [1], [1], [1.0], 2, stop_terms=["the"])
-    vector = vocabulary.unit_vector({"b": 1, "the": 4, "zebra": 1})
+    vector = unit_vector(vocabulary, {"b": 1, "the": 4, "zebra": 1})
     assert (vector.terms.tolist(), vector.unknown, vector.stopped) == ([0], 1, 1)
 
 
@@ -299,11 +284,11 @@ def test_vocabulary_gives_no_term_a_second_id_and_none_beyond_its_room(terms):
 def test_vocabulary_vector_as_of_an_earlier_batch_leaves_out_terms_admitted_later():
     vocabulary = small_vocabulary(most_terms=4)
     vocabulary.admit(["early"], 3)
-    earlier, first_id = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1}), vocabulary.first_id
+    earlier, first_id = unit_vector(vocabulary, {"a": 1, "early": 2, "late": 1}), vocabulary.first_id
     vocabulary.admit(["late"], 9)
-    later = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1})
+    later = unit_vector(vocabulary, {"a": 1, "early": 2, "late": 1})
     assert later.terms.tolist() == [2, 3, 6] and later.unknown == 0
-    again = vocabulary.unit_vector({"a": 1, "early": 2, "late": 1}, first_id)
+    again = unit_vector(vocabulary, {"a": 1, "early": 2, "late": 1}, first_id)
     assert again.terms.tolist() == earlier.terms.tolist() == [3, 6] and again.unknown == 1
     assert again.weights.tolist() == earlier.weights.tolist()
 

@@ -17,8 +17,8 @@ from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, BOOLEAN, DECAY, KEYWORDS_BY_KIND, KNN, SKYLINE, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS, REASONS, explain
 from matching.space import Space
-from matching.text import Vocabulary
 from matching.validate import ParsedSubscription, build_table, misspelt, subscription_row
+from matching.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["bar", "ramen", "tea"], [1, 2, 3], [1, 2, 3], [3.0, 2.0, 1.0], messages=4, stop_terms=["the"])
 SPACE = Space.parse("0,0,10,5", None)

@@ -5,12 +5,14 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from matching.text import Vocabulary, cut_words
+from matching.text import cut_words
+from matching.vocabulary import Vocabulary
 from matching.words import cutting
 from matching.words.characters import PAGE, Characters
 from matching.words.cutting import TextCutter, TokenTable, joined
 from matching.words.message_words import MessageWords, weigh
 from tests.support.texts import AROUND, PIECES
+from tests.support.vectors import unit_vector
 
 TEXTS = [
     "",
@@ -133,7 +135,7 @@ def same_vectors(words: MessageWords, texts: list[str], first_ids: list[int] | N
     vocabulary = words.vocabulary
     found = weigh(words.terms(words.cut(texts), first_ids), vocabulary.idf)
     for row, text in enumerate(texts):
-        expected = vocabulary.unit_vector(vocabulary.count_terms(text), first_ids[row] if first_ids else 0)
+        expected = unit_vector(vocabulary, vocabulary.count_terms(text), first_ids[row] if first_ids else 0)
         start, end = found.offsets[row : row + 2]
         for name in ("terms", "counts", "weights"):
             column = getattr(found, name)

@@ -1,4 +1,4 @@
-"""A quarter of a matrix stands for it: every value of every axis, and neighbours meet different values."""
+"""Few rows of a matrix stand for it: every value of every axis, and neighbours meet different values."""
 
 import itertools
 import re
@@ -22,9 +22,10 @@ def test_sampled_rows_have_every_value_of_every_axis(sizes):
         assert {row[axis] for row in taken} == set(range(size))
     if len(sizes) == 1:
         assert len(taken) == len(rows), "of engines alone none can stand for another"
-    elif min(sizes) > 3:
-        assert len(taken) <= len(rows) / 4 + max(sizes)
-        assert {row[1] for row in taken if row[0] < 4} == set(range(sizes[1])), "four engines meet all recipes"
+    elif len(sizes) == 2:
+        assert len(taken) == max(sizes)
+    else:
+        assert len(taken) <= len(rows) / max(sizes) + max(sizes)
 
 
 def test_sampled_rows_of_none_are_none_and_a_matrix_with_gaps_is_covered():
@@ -34,7 +35,7 @@ def test_sampled_rows_of_none_are_none_and_a_matrix_with_gaps_is_covered():
     assert {row[0] for row in taken} == {1, 4} and {row[1] for row in taken} == {0, 3, 9}
 
 
-def test_session_of_ci_has_a_quarter_of_a_matrix_of_opponents():
+def test_session_of_ci_has_every_value_of_a_matrix_of_opponents_once():
     file, ids = (
         "tests/property/test_ciq.py",
         re.compile(r"::test_engine_where_its_rules_bite_equals_oracle\[(.+)-few\]"),
@@ -44,4 +45,4 @@ def test_session_of_ci_has_a_quarter_of_a_matrix_of_opponents():
     rows = [row.rsplit("-", 1) for row in ids.findall(done.stdout)]
     assert {engine for engine, _ in rows} == {engine.name for engine in ENGINES}
     assert {recipe for _, recipe in rows} == set(RECIPES)
-    assert len(rows) == len(ENGINES) * len(RECIPES) / 4
+    assert len(rows) == max(len(ENGINES), len(RECIPES))

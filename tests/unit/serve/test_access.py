@@ -20,7 +20,7 @@ from matching.errors import ConfigError
 from tests.support.doors import door_of
 from tests.support.serving import NDJSON, call, lines_of
 from tests.support.writing import await_
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -118,7 +118,7 @@ def test_chunks_of_clients_are_the_events_that_each_wants_and_one_a_boundary(mon
     messages, registry = messages_of(rng, 100), Registry()
 
     class NoParts:
-        ends = range(10_000)
+        ends, included = range(10_000), None
 
         def look_up(self, seqs):
             return messages

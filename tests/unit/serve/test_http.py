@@ -15,7 +15,7 @@ from gateway.serve.server import Server, bind
 from tests.support.doors import door_of
 from tests.support.serving import call, lines_of
 from tests.support.writing import await_
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -170,7 +170,7 @@ def test_body_that_nobody_reads_and_that_does_not_come_holds_no_connection(monke
         await send({"type": "http.response.body", "body": b"no"})
 
     monkeypatch.setattr(server, "HEADERS_S", 0.3)
-    with bind("127.0.0.1", 0) as listening, Server(refuses, listening, lambda loop: None, 9):
+    with bind("127.0.0.1", 0) as listening, Server(refuses, listening, 9):
         for more in (b"", b"Expect: 100-continue\r\n", b"Connection: close\r\n"):
             head = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n" + more + b"\r\n"
             answer = talk(listening.getsockname()[1], head)
@@ -308,7 +308,7 @@ def test_addresses_are_those_of_connections_but_for_trusted_proxies(trusted, sen
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
         await send({"type": "http.response.body", "body": text})
 
-    with bind("127.0.0.1", 0) as listening, Server(tells, listening, lambda loop: None, 9, trusted):
+    with bind("127.0.0.1", 0) as listening, Server(tells, listening, 9, trusted):
         assert call(listening.getsockname()[1], "GET", "/", X_Forwarded_For=sent).body.decode() == seen
 
 

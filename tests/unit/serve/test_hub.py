@@ -30,7 +30,7 @@ ALL = Interest()
 class NoParts:
     """No files: everything is in memory."""
 
-    ends = range(10_000)
+    ends, included = range(10_000), None
 
     def look_up(self, seqs):
         return texts(seqs)

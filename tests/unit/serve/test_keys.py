@@ -20,7 +20,7 @@ from tests.support.mirrored_disk import MirroredDisk, Unlucky
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, lines_of
 from tests.support.simulated_disk import Machine
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -90,7 +90,7 @@ def test_keys_every_path_asks_for_one_and_for_its_scope(served):
     for path, method in paths_of(served):
         answer = refused(served.call(method, path), 401, "no_key")
         assert answer.headers["www-authenticate"] == "Bearer"
-        publishes = path in ("/v1/messages", "/metrics") or path.startswith("/v1/objects/")
+        publishes = path in ("/v1/messages", "/v1/objects", "/metrics") or path.startswith("/v1/objects/")
         wanted = served.shop if publishes else served.feed
         refused(wanted(method, path), 403, "missing_scope")
     refused(Caller(served.port, "sk_000000000000_x")("GET", "/metrics"), 401, "wrong_key")

@@ -95,7 +95,7 @@ def test_server_closes_what_sends_no_whole_request(monkeypatch):
     monkeypatch.setattr(server, "HEADERS_S", 0.2)
     with bind("127.0.0.1", 0) as listening:
         address = listening.getsockname()
-        with Server(slowly, listening, lambda loop: None, 3):
+        with Server(slowly, listening, 3):
             silent, dripping, whole = (socket.create_connection(address, 10) for _ in range(3))
             dripping.sendall(b"GET / HTTP/1.1\r\nHost: ")
             whole.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -113,7 +113,7 @@ def test_server_closes_what_keeps_a_connection_open_behind_an_answer_with_no_nex
         await send({"type": "http.response.body", "body": b""})
 
     monkeypatch.setattr(server, "HEADERS_S", 0.3)
-    with bind("127.0.0.1", 0) as listening, Server(answers, listening, lambda loop: None, 9):
+    with bind("127.0.0.1", 0) as listening, Server(answers, listening, 9):
         head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: "
         for request, more in ((head + b"0\r\n\r\n", b"\r\n"), (head + b"1000000\r\n\r\n", b"x")):
             with socket.create_connection(listening.getsockname(), 20) as client:
@@ -135,7 +135,7 @@ def test_server_reads_headers_of_64_kib_at_most_and_bodies_of_any_length():
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
         await send({"type": "http.response.body", "body": text})
 
-    with bind("127.0.0.1", 0) as listening, Server(counts, listening, lambda loop: None, 9):
+    with bind("127.0.0.1", 0) as listening, Server(counts, listening, 9):
         with socket.create_connection(listening.getsockname(), 20) as client, contextlib.suppress(ConnectionError):
             client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"x" * 2**20)
             answer = client.recv(100)
@@ -155,7 +155,7 @@ def test_server_asks_for_a_descriptor_of_each_connection():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        with bind("127.0.0.1", 0) as listening, Server(None, listening, lambda loop: None, 600):
+        with bind("127.0.0.1", 0) as listening, Server(None, listening, 600):
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(1_600, before[1]), before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -172,7 +172,7 @@ def test_server_answers_a_connection_too_many():
 
     with bind("127.0.0.1", 0) as listening:
         address = listening.getsockname()
-        with Server(waits, listening, lambda loop: None, 2) as one:
+        with Server(waits, listening, 2) as one:
             every = []
             for status in (b"204", b"204", b"503"):
                 every.append((status, socket.create_connection(address, 10)))

@@ -8,7 +8,7 @@ from gateway.live.logged_changes import Accepted
 from gateway.serve import word_index
 from gateway.serve.registry import Registry
 from gateway.serve.word_index import WordIndex
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 
 WORDS = ["ramen", "Ramen!", "soup bar", "tea", "東京", "naïve", "teas", "a b c d"]
 
@@ -33,7 +33,7 @@ def test_having_finds_the_active_subscriptions_with_a_word_or_without_any(monkey
                 chosen = rng.choice(WORDS, int(rng.integers(1, 3))).tolist()
                 keywords = chosen[0] if rng.random() < 0.5 else chosen
                 keywords = (None, "", [])[turn % 3] if rng.random() < 0.2 else keywords
-                registry.put(Accepted(name, 0, line_of(name, keywords), (0.0,) * 4), turn)
+                registry.put([Accepted(name, 0, line_of(name, keywords), (0.0,) * 4)], [turn])
         asked = vocabulary.keyword_terms(rng.choice([*WORDS, "other"], 2).tolist())
         has = {one.number: vocabulary.keyword_terms(one.columns["keywords"] or ()) for one in registry.listed()}
         wanted = [one for one in registry.listed() if not has[one.number] or not set(asked).isdisjoint(has[one.number])]

@@ -8,9 +8,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks import dispatch, store
 from gateway.sinks.webhooks.dispatch import IN_FLIGHT, WINDOW, Dispatcher
+from gateway.sinks.webhooks.model import Batch
 from gateway.sinks.webhooks.service import first_due_s
 from gateway.sinks.webhooks.settings import WebhookSettings
 from gateway.sinks.webhooks.store import FILE, Store

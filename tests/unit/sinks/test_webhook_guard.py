@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from gateway.serve.problems import ApiError
-from gateway.sinks.contract import AttemptVerdict
 from gateway.sinks.webhooks.guard import Forbidden, Guard, is_public
+from gateway.sinks.webhooks.model import AttemptVerdict
 from gateway.sinks.webhooks.sending import WebhookClient
 from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.endpoints import Endpoint

@@ -13,7 +13,7 @@ from gateway.sinks.webhooks.settings import WebhookSettings
 from tests.support.doors import door_of
 from tests.support.endpoints import Endpoint, answers
 from tests.support.serving import Served, call, kill
-from topology.folder import KEYS
+from topology.settings import KEYS
 
 pytestmark = pytest.mark.timeout(120)
 

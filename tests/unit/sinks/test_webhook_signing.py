@@ -6,9 +6,8 @@ import time
 import pytest
 
 from gateway.serve.update_parts import BEGINNING
-from gateway.sinks.contract import AttemptVerdict, Batch
 from gateway.sinks.webhooks.dispatch import cut
-from gateway.sinks.webhooks.model import Webhook
+from gateway.sinks.webhooks.model import AttemptVerdict, Batch, Webhook
 from gateway.sinks.webhooks.retries import LONGEST_S, next_attempt_s
 from gateway.sinks.webhooks.sending import body_of, outcome_of, wait_of
 from gateway.sinks.webhooks.settings import WebhookSettings

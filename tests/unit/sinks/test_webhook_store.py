@@ -7,9 +7,8 @@ from typing import ClassVar
 from unittest import mock
 
 from gateway.serve.update_parts import Position
-from gateway.sinks.contract import Batch
 from gateway.sinks.webhooks import store as store_module
-from gateway.sinks.webhooks.model import Webhook, WebhookDelivery
+from gateway.sinks.webhooks.model import Batch, Webhook, WebhookDelivery
 from gateway.sinks.webhooks.store import Store, accept, change_webhook, record, revive, save_webhook
 from tests.support.simulated_disk import Halted
 

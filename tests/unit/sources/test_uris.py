@@ -62,7 +62,7 @@ def test_missing_package_says_what_to_install(scheme, module, monkeypatch):
 
 
 def test_properties_of_kafka_come_from_a_file(tmp_path):
-    from gateway.brokers.kafka_properties import read_properties
+    from gateway.brokers.uris import read_properties
 
     path = tmp_path / "kafka.properties"
     path.write_text("# of the cluster\nsecurity.protocol = SASL_SSL\n\nsasl.password=a=b\n")

@@ -19,8 +19,8 @@ from matching.errors import InputError
 from matching.kinds import KINDS
 from matching.reasons import MAX_CORNERS
 from matching.space import EARTH, Space
-from matching.text import Vocabulary
 from matching.validate import SUBSCRIPTION_COLUMNS
+from matching.vocabulary import Vocabulary
 from spouts.lines import read_rows
 from spouts.subscriptions import load_changes
 from tests.support.etl_folder import write_lines

@@ -13,7 +13,7 @@ from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from spouts.scan import scan_kinds, scan_rows
 
 ASKED = ("skyline", "topk", "knn")

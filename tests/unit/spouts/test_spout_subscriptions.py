@@ -17,7 +17,7 @@ from matching.kinds import KINDS
 from matching.model import BOOLEAN, TOPK, UNKNOWN_TERM
 from matching.reasons import MAX_LINE_BYTES
 from matching.space import Space
-from matching.text import Vocabulary
+from matching.vocabulary import Vocabulary
 from matching.words.tokeniser import tokeniser_number
 from spouts.lines import read_lines, read_rows
 from spouts.subscriptions import NEVER, SubscriptionSpout, load_changes, load_vocabulary

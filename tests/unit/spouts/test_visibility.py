@@ -6,8 +6,8 @@ from matching.attributes import NO_ATTRIBUTES
 from matching.naive_rows import messages_of
 from matching.reserved import is_reserved, with_reserved, without_reserved
 from matching.space import EARTH, Space
-from matching.text import Vocabulary
 from matching.validate import ParsedMessage
+from matching.vocabulary import Vocabulary
 from matching.window import Window
 from matching.words.message_words import MessageTerms
 from spouts.messages import MessageBlock

@@ -13,7 +13,7 @@ import pytest
 from compiling import kernel_cache
 from matching.kinds import KINDS
 from tests.support.processes import ROOT
-from topology import warmup
+from topology import preparing, warmup
 from topology.preparing import Preparing
 
 DEADLINE_S = 20
@@ -54,6 +54,44 @@ def test_preparing_that_is_closed_or_stopped_makes_nobody_wait():
         assert not preparing.wait(["knn"], lambda: True)
     assert not preparing.wait(["decay"]) and not preparing.prepared
     preparing.may.release()
+
+
+class Ahead(Preparing):
+    """Compiles nothing, and loads one kernel a kind, which it notes."""
+
+    def __init__(self, monkeypatch):
+        self.said: list[tuple[str, bool]] = []
+        self.compiled: list[str] = []
+        self.loaded: list[str] = []
+        self.began, self.may = threading.Semaphore(0), threading.Semaphore(0)
+        monkeypatch.setattr(preparing, "stamp_of", lambda name, engine, window: Path("/nowhere"))
+        load = lambda kinds, engines, windows, used: [("part", lambda: self.loaded.extend(used))]  # noqa: E731
+        monkeypatch.setattr(preparing, "parts", load)
+        super().__init__(KINDS, {}, {}, True, tell=lambda name, is_ready: self.said.append((name, is_ready)))
+        self._most = 1
+
+    def _compile(self, name):
+        self.compiled.append(name)
+        self.began.release()
+        assert self.may.acquire(timeout=DEADLINE_S)
+
+
+def test_kinds_that_nobody_asked_for_are_compiled_ahead_and_loaded_when_somebody_does(monkeypatch):
+    with Ahead(monkeypatch) as ahead:
+        ahead.compile_ahead(["boolean", "knn", "topk"])
+        assert ahead.began.acquire(timeout=DEADLINE_S) and ahead.preparing == ["boolean"]
+        assert not ahead.is_ready("topk"), "it comes next: before knn, which nobody has asked for"
+        assert ahead.began.acquire(timeout=DEADLINE_S) and ahead.compiled == ["boolean", "topk"]
+        ahead.may.release(2)
+        assert ahead.wait(["topk"]) and ahead.loaded == ["topk"]
+        assert ahead.began.acquire(timeout=DEADLINE_S) and ahead.compiled == ["boolean", "topk", "knn"]
+        assert not ahead.is_ready("knn"), "asked for while it is compiled"
+        ahead.may.release()
+        assert ahead.wait(["knn"]) and ahead.loaded == ["topk", "knn"]
+        ahead.may.release()
+        assert not ahead.is_ready("boolean") and ahead.wait(["boolean"])
+    assert sorted(ahead.compiled) == ["boolean", "boolean", "knn", "topk"], "here the cache keeps nothing"
+    assert ahead.said.count(("boolean", True)) == ahead.said.count(("knn", True)) == 1
 
 
 class Compiling(Preparing):

@@ -22,7 +22,7 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
-from topology.warmup import WORDS, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
+from topology.warmup import ROUTING, WORDS, KernelWarmup, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
@@ -105,7 +105,7 @@ def test_warmup_leaves_nothing_to_compile(chosen):
 
 def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
-    names = [*(kind.name for kind in KINDS.run), WORDS]
+    names = [*(kind.name for kind in KINDS.run), WORDS, *ROUTING]
     assert not_in_cache() == names
     for name in names[1:]:
         stamp = stamp_of(name)
@@ -114,6 +114,20 @@ def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
     assert not_in_cache() == names[:1]
     monkeypatch.setattr(kernel_cache, "folder", lambda: None)
     assert not_in_cache() == names, "without a cache nothing is known to be there"
+
+
+@pytest.mark.parametrize("used", [("boolean",), None])
+def test_run_whose_kernels_are_in_the_cache_needs_no_warm_up(tmp_path, monkeypatch, used):
+    monkeypatch.setattr(kernel_cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr("topology.warmup.parts", lambda *_, used: [(f"{used}", lambda: None)])
+    monkeypatch.setattr("topology.warmup._WARM", set())
+    run = KernelWarmup(KINDS, (("knn", "inverted_file"),), (), used, ("names", "signatures"))
+    others = [run._replace(routing=("names", "router keyword")), run._replace(engines=(("boolean", "inverted_list"),))]
+    assert not run.is_done()
+    assert len(list(run())) == 2
+    assert run.is_done() and not any(other.is_done() for other in others)
+    monkeypatch.setattr(kernel_cache, "folder", lambda: None)
+    assert not run.is_done(), "without a cache nothing is known to be there"
 
 
 def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):

@@ -42,7 +42,7 @@ class Saved(NamedTuple):
 
     number : int    the last batch done, -1 before the first
     parts : mapping of component to named arrays of each of its tasks, in order of task
-        What the pieces of `snapshot` of each had. There may have been more tasks of a component than now, or fewer.
+        What the fragments of `snapshot` of each had. There may have been more tasks of a component than now, or fewer.
     work : mapping of component to the busy time of each of its tasks since the last checkpoint, in ns
         Given where subscriptions are to be rebalanced by it; else empty.
     """
@@ -80,15 +80,15 @@ class Saved(NamedTuple):
         return tasks[0]
 
 
-class Piece(NamedTuple):
+class Fragment(NamedTuple):
     """Some of the arrays of a snapshot.
 
     arrays : callable
         Returns named arrays as they were at the barrier, whatever has been done since: another thread calls it while
         the stream continues.
     version : int, optional
-        Pieces of one task and name with the same version have the same arrays, which are then not written again. None:
-        written at each checkpoint.
+        Fragments of one task and name with the same version have the same arrays, which are then not written again.
+        None: written at each checkpoint.
     """
 
     arrays: Callable[[], Mapping[str, np.ndarray]]
@@ -197,17 +197,17 @@ class Component:
         """
         return {}
 
-    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Piece]:
-        """Copy, while the stream stops, what later batches write to: pieces by name, by default `state` as one. The
+    def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
+        """Copy, while the stream stops, what later batches write to: fragments by name, by default `state` as one. The
         arrays are made of that later, on another thread.
 
         Parameters
         ----------
         stored : mapping of str to int
-            Versions of pieces that files have already: for those `arrays` is not called.
+            Versions of fragments that files have already: for those `arrays` is not called.
         """
         state = self.state()
-        return {"": Piece(lambda: state)}
+        return {"": Fragment(lambda: state)}
 
     def restore(self, saved: Saved) -> None:
         """Load the state as of batch `saved.number`.

@@ -73,7 +73,7 @@ class Plan:
         How many batches may be published and not yet acknowledged.
     warm_up : callable or None
         Called without arguments once on each node (or once in this process) before anything opens. It may be a
-        generator of its progress: tuples in ascending order.
+        generator of its progress: tuples in ascending order. A method `is_done` may say that this machine needs none.
     """
 
     name: str

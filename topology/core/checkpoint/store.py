@@ -1,11 +1,11 @@
 """Checkpoints as files: a frame for each task, then a manifest that names them, which makes the checkpoint.
 
     epoch-000012.query-0.3.frame         snapshot of task 0 of `query` in epoch 12; written by incarnation 3 of the run
-    epoch-000010.query-0.knn.3.frame     a piece of it that has not changed since epoch 10
+    epoch-000010.query-0.knn.3.frame     a fragment of it that has not changed since epoch 10
     epoch-000012.json                    the manifest: boundary, files with their checksums, outputs to publish
 
-Pieces that have not changed are not written again: which file of which checkpoint a later one names too is decided in
-`topology.core.checkpoint.writer`. Names have the incarnation, so that a process that was taken for dead and wakes again
+Fragments that have not changed are not written again: `topology.core.checkpoint.writer` decides which file of which
+checkpoint a later one names too. Names have the incarnation, so that a process that was taken for dead and wakes again
 can overwrite nothing. Tasks write their frames where they run; only the driver writes the manifest, last. Files that no
 manifest names are removed.
 """
@@ -34,8 +34,8 @@ _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
 _OURS = re.compile(r"\.?epoch-(\d{6,})\.")
 
 
-class SavedPiece(NamedTuple):
-    """A frame with a piece of a task's snapshot, which was written behind batch `number`."""
+class SavedFragment(NamedTuple):
+    """A frame with a fragment of a task's snapshot, which was written behind batch `number`."""
 
     name: str
     number: int
@@ -44,7 +44,7 @@ class SavedPiece(NamedTuple):
 
 
 class SavedFile(NamedTuple):
-    """One task's file, and those of the pieces of its snapshot. `checksum` is that of the frame."""
+    """One task's file, and those of the fragments of its snapshot. `checksum` is that of the frame."""
 
     component: str
     task: int
@@ -52,17 +52,17 @@ class SavedFile(NamedTuple):
     name: str
     size_bytes: int
     checksum: str
-    pieces: tuple[SavedPiece, ...] = ()
+    fragments: tuple[SavedFragment, ...] = ()
 
     @property
     def names(self) -> set[str]:
-        """Names of the task's file and of its pieces."""
-        return {self.name, *(piece.name for piece in self.pieces)}
+        """Names of the task's file and of its fragments."""
+        return {self.name, *(fragment.name for fragment in self.fragments)}
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the task's file and of its pieces."""
-        return self.size_bytes + sum(piece.size_bytes for piece in self.pieces)
+        """Bytes of the task's file and of its fragments."""
+        return self.size_bytes + sum(fragment.size_bytes for fragment in self.fragments)
 
 
 class Manifest(NamedTuple):
@@ -125,39 +125,39 @@ class CheckpointStore:
         return self._disk
 
     def write_task(
-        self, state: TaskState, epoch: int, incarnation: int, pieces: tuple[SavedPiece, ...] = ()
+        self, state: TaskState, epoch: int, incarnation: int, fragments: tuple[SavedFragment, ...] = ()
     ) -> SavedFile:
-        """Write the arrays of one task that have no file of their own. Raises as `write_piece`."""
-        own = self.write_piece("", state, epoch, incarnation)
-        return SavedFile(*state[:3], own.name, own.size_bytes, own.checksum, pieces)
+        """Write the arrays of one task that have no file of their own. Raises as `write_fragment`."""
+        own = self.write_fragment("", state, epoch, incarnation)
+        return SavedFile(*state[:3], own.name, own.size_bytes, own.checksum, fragments)
 
-    def write_piece(self, piece: str, state: TaskState, epoch: int, incarnation: int) -> SavedPiece:
-        """Write a piece of one task's state as a frame, wholly or not at all.
+    def write_fragment(self, fragment: str, state: TaskState, epoch: int, incarnation: int) -> SavedFragment:
+        """Write a fragment of one task's state as a frame, wholly or not at all.
 
         Raises
         ------
         CheckpointError
             If it cannot be written, or a frame cannot hold it.
         """
-        middle = f"{state.component}-{state.task}" + (f".{piece}" if piece else "")
+        middle = f"{state.component}-{state.task}" + (f".{fragment}" if fragment else "")
         name, parts = f"epoch-{epoch:06d}.{middle}.{incarnation}.frame", pack_parts(state)
         self._write(name, parts)
-        return SavedPiece(name, state.number, sum(map(len, parts)), _checksum_in(parts))
+        return SavedFragment(name, state.number, sum(map(len, parts)), _checksum_in(parts))
 
-    def read_piece(self, saved: SavedPiece, state: TaskState) -> TaskState:
-        """The piece of a file of the same task as `state`. Raises CheckpointError if it is damaged. O(bytes)."""
+    def read_fragment(self, saved: SavedFragment, state: TaskState) -> TaskState:
+        """The fragment of a file of the same task as `state`. Raises CheckpointError if it is damaged. O(bytes)."""
         return self._read_frame(state, saved.name, saved.checksum, saved.number)
 
-    def is_saved(self, saved: SavedPiece, state: TaskState) -> bool:
-        """Whether the file of a piece is there, undamaged, and has the arrays of this state of the same task. O(bytes).
+    def is_saved(self, saved: SavedFragment, state: TaskState) -> bool:
+        """Whether a fragment's file is there, undamaged, and has the arrays of this state of the same task. O(bytes).
 
-        So a process that was resumed finds out that a piece has not changed.
+        So a process that was resumed finds out that a fragment has not changed.
         """
         parts = pack_parts(state._replace(number=saved.number))
         if saved.size_bytes != sum(map(len, parts)) or saved.checksum != _checksum_in(parts):
             return False
         try:
-            self.read_piece(saved, state)
+            self.read_fragment(saved, state)
         except CheckpointError:
             return False
         return True
@@ -332,12 +332,14 @@ class CheckpointStore:
     def _read_task(self, file: SavedFile, number: int) -> TaskState:
         state = self._read_frame(file, file.name, file.checksum, number)
         arrays = dict(state.arrays)
-        for piece in file.pieces:
-            if piece.number > number:
-                raise CheckpointError(f"{self.folder}/{piece.name}: is of batch {piece.number}, later than {number}")
-            more = self._read_frame(file, piece.name, piece.checksum, piece.number).arrays
+        for fragment in file.fragments:
+            if fragment.number > number:
+                raise CheckpointError(
+                    f"{self.folder}/{fragment.name}: is of batch {fragment.number}, later than {number}"
+                )
+            more = self._read_frame(file, fragment.name, fragment.checksum, fragment.number).arrays
             if arrays.keys() & more.keys():
-                raise CheckpointError(f"{self.folder}/{piece.name}: has arrays that another piece has too")
+                raise CheckpointError(f"{self.folder}/{fragment.name}: has arrays that another fragment has too")
             arrays |= more
         return state._replace(arrays=arrays)
 
@@ -388,12 +390,19 @@ class _OtherFormat(CheckpointError):
     """A checkpoint of an older or later release."""
 
 
+#: What a manifest says of a task's file beside its fragments, which it calls pieces.
+_OF_FILE = SavedFile._fields[:-1]
+
+
 def _encode(manifest: Manifest) -> bytes:
     body = {
         "epoch": manifest.epoch,
         "number": manifest.number,
         "incarnation": manifest.incarnation,
-        "files": [file._asdict() | {"pieces": [piece._asdict() for piece in file.pieces]} for file in manifest.files],
+        "files": [
+            dict(zip(_OF_FILE, file, strict=False)) | {"pieces": [fragment._asdict() for fragment in file.fragments]}
+            for file in manifest.files
+        ],
         "outputs": [list(pair) for pair in manifest.outputs],
         "facts": dict(manifest.facts),
         "parts": {name: dict(facts) for name, facts in manifest.parts.items()},
@@ -420,7 +429,10 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
         if not isinstance(written, int) or not is_read or document["checksum"] != _checksum(written, body):
             raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(
-            SavedFile(**(file | {"pieces": tuple(SavedPiece(**piece) for piece in file["pieces"])}))
+            SavedFile(
+                **{name: file[name] for name in _OF_FILE},
+                fragments=tuple(SavedFragment(**piece) for piece in file["pieces"]),
+            )
             for file in body["files"]
         )
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])

@@ -8,7 +8,7 @@ import numpy as np
 
 from matching.errors import CheckpointError
 from topology.core import frames
-from topology.core.api.component import Piece
+from topology.core.api.component import Fragment
 from topology.core.checkpoint.storage import Output
 
 
@@ -26,7 +26,7 @@ class Copied(NamedTuple):
     """A snapshot to be written while the stream continues.
 
     `closings`: callables that complete the files that the checkpoint covers; `pause_s`: how long copying took;
-    `pieces`: arrays beside those of `state`.
+    `fragments`: arrays beside those of `state`.
     """
 
     address: int
@@ -34,7 +34,7 @@ class Copied(NamedTuple):
     state: TaskState
     closings: Sequence[Callable[[], Output]]
     pause_s: float
-    pieces: Mapping[str, Piece] = MappingProxyType({})
+    fragments: Mapping[str, Fragment] = MappingProxyType({})
 
 
 def pack_parts(state: TaskState) -> list[frames.Buffer]:

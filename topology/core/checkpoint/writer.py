@@ -1,10 +1,10 @@
-"""Writes the snapshots of the tasks of one process, and finds out which pieces of them files have already.
+"""Writes the snapshots of the tasks of one process, and finds out which fragments of them files have already.
 
-A piece that has not changed (`topology.core.api.component.Piece`) is not made again. A checkpoint never has a file in
-common with the one before it, but with the one before that: if the newest is damaged, the other is not. So a piece has
-two files, of which checkpoints name one and the other in turn; the second is a copy of the first.
+A fragment that has not changed (`topology.core.api.component.Fragment`) is not made again. A checkpoint never has a
+file in common with the one before it, but with the one before that: if the newest is damaged, the other is not. So a
+fragment has two files, of which checkpoints name one and the other in turn; the second is a copy of the first.
 
-A process that was resumed knows no versions. Before the stream continues it compares, once for each piece, with what
+A process that was resumed knows no versions. Before the stream continues it compares, once for each fragment, with what
 the checkpoints that are kept have: of the same bytes it names their files. So its first checkpoint copies and writes no
 more than later ones, and memory for copies has been used once.
 """
@@ -19,18 +19,18 @@ import numpy as np
 from matching.errors import CheckpointError
 from topology.core.checkpoint.fence import KEPT
 from topology.core.checkpoint.storage import Output
-from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, SavedPiece
+from topology.core.checkpoint.store import CheckpointStore, Manifest, SavedFile, SavedFragment
 from topology.core.checkpoint.task_states import Copied, TaskState
 
-#: Bytes of arrays from which on a piece has a file of its own.
-SMALL_PIECE_BYTES = 1 << 18
+#: Bytes of arrays from which on a fragment has a file of its own.
+SMALL_FRAGMENT_BYTES = 1 << 18
 
 
 class _Epoch(NamedTuple):
-    """The pieces of a task in a checkpoint, by name, with their versions; None: of a process before this one."""
+    """The fragments of a task in a checkpoint, by name, with their versions; None: of a process before this one."""
 
     number: int
-    pieces: dict[str, tuple[int | None, SavedPiece]]
+    fragments: dict[str, tuple[int | None, SavedFragment]]
 
 
 class Written(NamedTuple):
@@ -78,7 +78,7 @@ class Writer:
         self._written: dict[int, list[_Epoch]] = {}  # by address, the last epochs
 
     def stored(self, address: int, committed: int) -> dict[str, int]:
-        """Versions of pieces of a task's next snapshot that are in files; `committed` is the newest epoch that is.
+        """Versions of fragments of a task's next snapshot that are in files; `committed` is the newest epoch that is.
 
         Called while none of this task is being written.
         """
@@ -87,12 +87,14 @@ class Writer:
         committed = max(committed, self._kept_epoch)
         done = [epoch for epoch in self._written[address] if epoch.number <= committed][-KEPT:]
         self._written[address] = done
-        newest = done[-1].pieces if done else {}
+        newest = done[-1].fragments if done else {}
         return {name: version for name, (version, _) in newest.items() if version is not None}
 
     def recognise(self, copied: Copied) -> None:
-        """Compare the pieces of a task that was just restored with the files of the checkpoints that are kept; returns
-        at once if a thread does that. Until it has, the next snapshot copies everything."""
+        """Compare the fragments of a task that was just restored with the files of the checkpoints that are kept.
+
+        Returns at once if a thread does that. Until it has, the next snapshot copies everything.
+        """
         if self._threads is None:
             self._recognise(copied)
         else:
@@ -138,7 +140,7 @@ class Writer:
             fatal = str(cause) or repr(cause)
         if not fatal:
             try:
-                file, written_bytes = self._write_pieces(copied)
+                file, written_bytes = self._write_fragments(copied)
             except Exception as cause:  # a checkpoint that fails must not end the run
                 error = str(cause) or repr(cause)
         took_s = time.perf_counter() - began
@@ -152,105 +154,107 @@ class Writer:
     def _recognise(self, copied: Copied) -> None:
         before = self._of_earlier(copied.state)
         turn = _Turn(self._store, self._incarnation, copied, before[-KEPT:])
-        for name, (make, version) in copied.pieces.items():
+        for name, (make, version) in copied.fragments.items():
             if version is not None:
                 turn.recognise(name, version, make())
         self._written[copied.address] = before  # whole, since `stored` may be called meanwhile
 
-    def _write_pieces(self, copied: Copied) -> tuple[SavedFile, int]:
+    def _write_fragments(self, copied: Copied) -> tuple[SavedFile, int]:
         """Write what no file has. Returns what a manifest needs, and the bytes that were written."""
         state, made = copied.state, dict(copied.state.arrays)
         if copied.address not in self._written:
             self._written[copied.address] = self._of_earlier(state)
         done = self._written[copied.address]
         turn = _Turn(self._store, self._incarnation, copied, done[-KEPT:])
-        for name, (make, version) in copied.pieces.items():
+        for name, (make, version) in copied.fragments.items():
             made |= make() if version is None else turn.save(name, version, make)
-        pieces = tuple(piece for _, piece in turn.pieces.values())
-        file = self._store.write_task(state._replace(arrays=made), copied.epoch, self._incarnation, pieces)
-        done.append(_Epoch(copied.epoch, turn.pieces))
+        fragments = tuple(fragment for _, fragment in turn.fragments.values())
+        file = self._store.write_task(state._replace(arrays=made), copied.epoch, self._incarnation, fragments)
+        done.append(_Epoch(copied.epoch, turn.fragments))
         return file, turn.written_bytes + file.size_bytes
 
     def _of_earlier(self, state: TaskState) -> list[_Epoch]:
-        """The pieces of the same task in the checkpoints that are kept."""
+        """The fragments of the same task in the checkpoints that are kept."""
         epochs = []
         for manifest in self._kept:
             mine = (file for file in manifest.files if file[:3] == state[:3])
-            pieces: dict[str, tuple[int | None, SavedPiece]] = {}
-            for piece in (piece for file in mine for piece in file.pieces):
-                pieces[_name_of(piece)] = None, piece
-            epochs.append(_Epoch(manifest.epoch, pieces))
+            fragments: dict[str, tuple[int | None, SavedFragment]] = {}
+            for fragment in (fragment for file in mine for fragment in file.fragments):
+                fragments[_name_of(fragment)] = None, fragment
+            epochs.append(_Epoch(manifest.epoch, fragments))
         return epochs
 
 
 class _Turn:
-    """The pieces of one snapshot: which of the files of the last checkpoints it names, and what is written."""
+    """The fragments of one snapshot: which of the files of the last checkpoints it names, and what is written."""
 
     def __init__(self, store: CheckpointStore, incarnation: int, copied: Copied, before: list[_Epoch]):
         self._store, self._incarnation = store, incarnation
         self._state, self._epoch = copied.state, copied.epoch
         self._before = before
-        self.pieces: dict[str, tuple[int | None, SavedPiece]] = {}
+        self.fragments: dict[str, tuple[int | None, SavedFragment]] = {}
         self.written_bytes = 0
 
     def save(self, name: str, version: int, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-        """Find a file for a piece, or write one; returns the arrays of one that is too small for its own."""
-        newest = self._before[-1].pieces.get(name, (None, None))[0] if self._before else None
-        of_piece = self._state
+        """Find a file for a fragment, or write one; returns the arrays of one that is too small for its own."""
+        newest = self._before[-1].fragments.get(name, (None, None))[0] if self._before else None
+        of_fragment = self._state
         if newest != version:
             made = make()
-            if sum(values.nbytes for values in made.values()) < SMALL_PIECE_BYTES:
+            if sum(values.nbytes for values in made.values()) < SMALL_FRAGMENT_BYTES:
                 return made
-            of_piece = of_piece._replace(arrays=made)
+            of_fragment = of_fragment._replace(arrays=made)
             self.recognise(name, version, made)
-        piece = self._file_of(name, version)
-        self.pieces[name] = version, piece or self._written(name, of_piece)
+        fragment = self._file_of(name, version)
+        self.fragments[name] = version, fragment or self._written(name, of_fragment)
         return {}
 
-    def _file_of(self, name: str, version: int) -> SavedPiece | None:
-        """The file with a piece that this checkpoint names, None if there is none.
+    def _file_of(self, name: str, version: int) -> SavedFragment | None:
+        """The file with a fragment that this checkpoint names, None if there is none.
 
         Raises
         ------
         CheckpointError
-            If it is gone, or damaged where it is copied: the next checkpoint writes the piece anew.
+            If it is gone, or damaged where it is copied: the next checkpoint writes the fragment anew.
         """
-        known = [epoch.pieces.get(name, (None, None)) for epoch in self._before]
+        known = [epoch.fragments.get(name, (None, None)) for epoch in self._before]
         try:
-            piece = self._chosen(name, [piece if of == version else None for of, piece in known])
-            if piece is not None and not self._store.has(piece.name):
-                raise CheckpointError(f"{self._store.folder}/{piece.name}: is not there any more; it is written anew")
+            fragment = self._chosen(name, [fragment if of == version else None for of, fragment in known])
+            if fragment is not None and not self._store.has(fragment.name):
+                raise CheckpointError(
+                    f"{self._store.folder}/{fragment.name}: is not there any more; it is written anew"
+                )
         except CheckpointError:
             for epoch in self._before:
-                epoch.pieces.pop(name, None)
+                epoch.fragments.pop(name, None)
             raise
-        return piece
+        return fragment
 
     def recognise(self, name: str, version: int, made: Mapping[str, np.ndarray]) -> None:
         """Note the version of files of an earlier process that have these arrays."""
         state = self._state._replace(arrays=made)
         for epoch in self._before:
-            known, piece = epoch.pieces.get(name, (version, None))
-            if piece is not None and known is None:
-                if self._store.is_saved(piece, state):
-                    epoch.pieces[name] = version, piece
+            known, fragment = epoch.fragments.get(name, (version, None))
+            if fragment is not None and known is None:
+                if self._store.is_saved(fragment, state):
+                    epoch.fragments[name] = version, fragment
                 else:
-                    del epoch.pieces[name]
+                    del epoch.fragments[name]
 
-    def _chosen(self, name: str, files: list[SavedPiece | None]) -> SavedPiece | None:
+    def _chosen(self, name: str, files: list[SavedFragment | None]) -> SavedFragment | None:
         """The file that this checkpoint names, of those of the checkpoints before it; None if it is to be written."""
         *older, newest = files or [None]
         before = older[0] if older else None
         if newest is None or (before is not None and before.name != newest.name):
             return before
-        return self._written(name, self._store.read_piece(newest, self._state))
+        return self._written(name, self._store.read_fragment(newest, self._state))
 
-    def _written(self, name: str, state: TaskState) -> SavedPiece:
-        piece = self._store.write_piece(name, state, self._epoch, self._incarnation)
-        self.written_bytes += piece.size_bytes
-        return piece
+    def _written(self, name: str, state: TaskState) -> SavedFragment:
+        fragment = self._store.write_fragment(name, state, self._epoch, self._incarnation)
+        self.written_bytes += fragment.size_bytes
+        return fragment
 
 
-def _name_of(piece: SavedPiece) -> str:
-    """The name of a piece, of that of its file: `epoch-E.TASK.PIECE.INCARNATION.frame`."""
-    return piece.name.split(".", 2)[2].rsplit(".", 2)[0]
+def _name_of(fragment: SavedFragment) -> str:
+    """The name of a fragment, of that of its file: `epoch-E.TASK.FRAGMENT.INCARNATION.frame`."""
+    return fragment.name.split(".", 2)[2].rsplit(".", 2)[0]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from matching.errors import EngineError, TopologyError
-from topology.core.api.component import Bolt, Context, Delivery, Piece, Saved, Spout, Tick
+from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
@@ -171,7 +171,7 @@ class TaskHost:
         self._start_after(saved.number)
         return True
 
-    def pieces(self) -> Mapping[str, Piece]:
+    def fragments(self) -> Mapping[str, Fragment]:
         """The component's snapshot; only at a quiet boundary."""
         return self._call("state", lambda: self._component.snapshot({}))
 
@@ -458,12 +458,12 @@ class TaskHost:
                 # completed files need no further work
                 whole = [lambda output=output: output for output in self._component.outputs()]
                 closings = [*self._component.cut(), *whole]
-            pieces = self._component.snapshot(self._writer.stored(self.address, barrier.committed))
+            fragments = self._component.snapshot(self._writer.stored(self.address, barrier.committed))
         except _CAUGHT as cause:
             raise self._failed("state", cause) from cause
         state = TaskState(self.id.component, self.id.task, self.spec.tasks, barrier.number, {})
         pause_s = time.perf_counter() - began
-        self._writer.write(Copied(self.address, barrier.epoch, state, closings, pause_s, pieces))
+        self._writer.write(Copied(self.address, barrier.epoch, state, closings, pause_s, fragments))
         targets = self.plan.end_targets(self.id.component)
         if targets:
             self._send([(address, BARRIER) for address in targets], barrier, 0)

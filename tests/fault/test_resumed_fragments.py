@@ -5,7 +5,7 @@ import pytest
 from gateway.subscriptions.generate import generate_subscriptions
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.faulty_runs import ENOUGH, FaultyRun, Work, told
-from topology.core.checkpoint.writer import SMALL_PIECE_BYTES
+from topology.core.checkpoint.writer import SMALL_FRAGMENT_BYTES
 from topology.running import run
 from topology.settings import RunConfig
 
@@ -17,7 +17,7 @@ SUBSCRIPTIONS = 5_000
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pieces")
+    folder = tmp_path_factory.mktemp("fragments")
     etl, file = write_etl(folder / "etl", random_rows(3_000)), folder / "boolean.jsonl"
     generate_subscriptions(etl, "boolean", SUBSCRIPTIONS, 4, file, region_share=0.02, max_frequency=1.0)
     options = {"window": "count:200", "batch": 20}
@@ -29,7 +29,7 @@ def work(tmp_path_factory):
     return Work(etl, (file,), options, expected, report["digest"])
 
 
-def pieces(out):
+def fragments(out):
     """Files of subscriptions."""
     return {path.name for path in (out / "checkpoints").glob("epoch-*.boolean.*.frame")}
 
@@ -41,13 +41,13 @@ def test_killed_run_names_the_files_of_its_subscriptions_on(work, tmp_path, exec
         killed.await_progress(command, 2)
         killed.strike(command, command.process.kill)
         command.finish()
-    before = pieces(killed.out)
+    before = fragments(killed.out)
     assert len(before) == 2 * 2, "of each query task one of each of the two checkpoints that are kept"
     named_bytes = sum((killed.out / "checkpoints" / name).stat().st_size for name in before) // 2
-    assert named_bytes > 2 * SMALL_PIECE_BYTES
+    assert named_bytes > 2 * SMALL_FRAGMENT_BYTES
     with killed.resume("--set", f"input.rate={1000 if executor == 'local' else 300}") as command:
         killed.await_progress(command, 2)
-        assert pieces(killed.out) == before
+        assert fragments(killed.out) == before
         killed.finish(command)
     report = killed.assert_exact(1)
     checkpoints = [one for one in report["topology"]["checkpoints"] if "failed" not in one]

@@ -1,5 +1,5 @@
-"""Pieces of snapshots that have not changed are not written again, also by a process that was resumed; one that stays
-the same gets two files, so that damage of one leaves a checkpoint."""
+"""Fragments of snapshots that have not changed are not written again, also by a process that was resumed; one that
+stays the same gets two files, so that damage of one leaves a checkpoint."""
 
 import random
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from matching.errors import CheckpointError
-from topology.core.api.component import Piece
+from topology.core.api.component import Fragment
 from topology.core.checkpoint import writer as module
 from topology.core.checkpoint.store import CheckpointStore, Manifest
 from topology.core.checkpoint.task_states import Copied, TaskState
@@ -15,12 +15,12 @@ from topology.core.checkpoint.writer import Writer
 
 
 @pytest.fixture(autouse=True)
-def every_piece_has_a_file(monkeypatch):
-    monkeypatch.setattr(module, "SMALL_PIECE_BYTES", 0)
+def every_fragment_has_a_file(monkeypatch):
+    monkeypatch.setattr(module, "SMALL_FRAGMENT_BYTES", 0)
 
 
 class Task:
-    """Takes checkpoints of one task with a piece `names`, which has `size` names."""
+    """Takes checkpoints of one task with a fragment `names`, which has `size` names."""
 
     def __init__(self, folder, incarnation=0):
         self.store = CheckpointStore(str(folder))
@@ -40,8 +40,8 @@ class Task:
             assert stored.get("names") != version, "it is in a file"
             return {"names": np.arange(first, first + size)}
 
-        pieces = {"": Piece(lambda: {"total": np.array(self.epoch)}), "names": Piece(names, version)}
-        self.writer.write(Copied(0, self.epoch, TaskState("count", 0, 1, 10 * self.epoch, {}), [], 0.0, pieces))
+        fragments = {"": Fragment(lambda: {"total": np.array(self.epoch)}), "names": Fragment(names, version)}
+        self.writer.write(Copied(0, self.epoch, TaskState("count", 0, 1, 10 * self.epoch, {}), [], 0.0, fragments))
         (written,) = self.writer.fetch()
         if commit and written.file is not None:
             self.store.commit(Manifest(self.epoch, 10 * self.epoch, self.incarnation, (written.file,), (), {}))
@@ -59,8 +59,8 @@ class Task:
             return {"names": np.arange(size)}
 
         state = TaskState("count", 0, 1, self.epoch, {})
-        piece = Piece(names, size - self.incarnation)
-        self.writer.recognise(Copied(0, -1, state, [], 0.0, {"names": piece}))
+        fragment = Fragment(names, size - self.incarnation)
+        self.writer.recognise(Copied(0, -1, state, [], 0.0, {"names": fragment}))
 
     def restored(self):
         manifest = self.store.newest()
@@ -68,10 +68,10 @@ class Task:
         state = self.store.load(manifest).single("count")
         return manifest.epoch, int(state["total"]), state["names"].shape[0]
 
-    def piece(self, written):
-        """The file of the piece in a checkpoint."""
-        (piece,) = written.file.pieces
-        return piece.name
+    def fragment(self, written):
+        """The file of the fragment in a checkpoint."""
+        (fragment,) = written.file.fragments
+        return fragment.name
 
 
 def damage(folder, name):
@@ -80,13 +80,13 @@ def damage(folder, name):
     (folder / name).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
 
 
-def test_piece_that_has_not_changed_is_written_once_and_copied_once(tmp_path):
+def test_fragment_that_has_not_changed_is_written_once_and_copied_once(tmp_path):
     task = Task(tmp_path)
     written = [task.save(1_000) for _ in range(6)]
     assert task.made == 1
     first, second, *later = (one.written_bytes for one in written)
-    assert first == second > 8_000 and {*later} == {first - written[0].file.pieces[0].size_bytes}
-    names = [task.piece(one) for one in written]
+    assert first == second > 8_000 and {*later} == {first - written[0].file.fragments[0].size_bytes}
+    names = [task.fragment(one) for one in written]
     assert names[0] == names[2] == names[4] != names[1] == names[3] == names[5]
     assert task.restored() == (5, 5, 1_000)
     assert len(task.store.disk.names()) == 2 * 3
@@ -108,12 +108,12 @@ def test_resumed_process_names_the_files_that_are_there(tmp_path):
     resumed = Task(tmp_path, incarnation=64)
     later = [resumed.save(1_000) for _ in range(4)]
     assert resumed.made == 1 and max(one.written_bytes for one in later) < 2_000 < written[0].written_bytes
-    names = [task.piece(one) for one in [*written[2:], *later]]
+    names = [task.fragment(one) for one in [*written[2:], *later]]
     assert all(one != other for one, other in zip(names, names[1:], strict=False)) and len(set(names)) == 2
     assert resumed.restored() == (8, 8, 1_000)
 
 
-def test_resumed_process_with_one_checkpoint_copies_its_piece_once(tmp_path):
+def test_resumed_process_with_one_checkpoint_copies_its_fragment_once(tmp_path):
     Task(tmp_path).save(1_000)
     resumed = Task(tmp_path, incarnation=64)
     written = [resumed.save(1_000).written_bytes > 8_000 for _ in range(4)]
@@ -121,7 +121,7 @@ def test_resumed_process_with_one_checkpoint_copies_its_piece_once(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "first"), [(999, 0), (1_001, 0), (1_000, 1)])
-def test_resumed_process_writes_a_piece_that_has_changed(tmp_path, size, first):
+def test_resumed_process_writes_a_fragment_that_has_changed(tmp_path, size, first):
     task = Task(tmp_path)
     for _ in range(4):
         task.save(1_000)
@@ -135,13 +135,13 @@ def test_resumed_process_writes_a_piece_that_has_changed(tmp_path, size, first):
 def test_resumed_process_names_no_damaged_file(tmp_path, older, compares_first):
     task = Task(tmp_path)
     written = [task.save(1_000) for _ in range(4)]
-    bad = task.piece(written[-2 if older else -1])
+    bad = task.fragment(written[-2 if older else -1])
     damage(tmp_path, bad)
     resumed = Task(tmp_path, incarnation=64)
     if compares_first:
         resumed.recognise(1_000)
     later = [resumed.save(1_000) for _ in range(4)]
-    assert bad not in {task.piece(one) for one in later} and not any(one.error for one in later)
+    assert bad not in {task.fragment(one) for one in later} and not any(one.error for one in later)
     assert resumed.restored() == (7, 7, 1_000) and not resumed.store.refused
 
 
@@ -152,15 +152,15 @@ def test_file_of_an_earlier_process_that_is_damaged_later_is_found_when_it_is_re
     resumed = Task(tmp_path, incarnation=64)
     for _ in range(2):
         last = resumed.save(1_000)
-    damage(tmp_path, task.piece(last))
+    damage(tmp_path, task.fragment(last))
     with pytest.raises(CheckpointError, match="damaged"):
         resumed.store._read_task(last.file, last.number)
     assert resumed.restored() == (4, 4, 1_000) and len(resumed.store.refused) == 1
 
 
-def test_damaged_piece_is_not_copied_and_written_anew(tmp_path):
+def test_damaged_fragment_is_not_copied_and_written_anew(tmp_path):
     task = Task(tmp_path)
-    damage(tmp_path, task.piece(task.save(1_000)))
+    damage(tmp_path, task.fragment(task.save(1_000)))
     failed = task.save(1_000)
     assert failed.file is None and "damaged" in failed.error
     assert task.save(1_000).error == "" and task.restored() == (2, 2, 1_000) and task.made == 2
@@ -192,7 +192,7 @@ def test_no_file_that_a_kept_checkpoint_names_is_ever_removed(tmp_path, seed):
     assert resumed > 1 and size > 502
 
 
-def test_piece_of_an_abandoned_checkpoint_is_not_used(tmp_path):
+def test_fragment_of_an_abandoned_checkpoint_is_not_used(tmp_path):
     task = Task(tmp_path)
     for version in (1, 1, 2):
         task.save(version)
@@ -202,37 +202,37 @@ def test_piece_of_an_abandoned_checkpoint_is_not_used(tmp_path):
         assert task.restored() == (task.epoch, task.epoch, 3)
 
 
-def test_piece_whose_file_is_gone_fails_one_checkpoint_and_is_written_anew(tmp_path):
+def test_fragment_whose_file_is_gone_fails_one_checkpoint_and_is_written_anew(tmp_path):
     task = Task(tmp_path)
-    first = task.piece([task.save(1) for _ in range(2)][0])
+    first = task.fragment([task.save(1) for _ in range(2)][0])
     task.store.disk.remove(first)
     failed = task.save(1)
     assert failed.file is None and first in failed.error
     assert task.save(1).error == "" and task.restored() == (3, 3, 1)
 
 
-def test_small_piece_has_no_file_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SMALL_PIECE_BYTES", 100)
+def test_small_fragment_has_no_file_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SMALL_FRAGMENT_BYTES", 100)
     task = Task(tmp_path)
     assert [len(task.save(version).file.names) for version in (3, 3, 3, 30, 30, 30)] == [1, 1, 1, 2, 2, 2]
     assert task.restored() == (5, 5, 30)
 
 
 @pytest.mark.parametrize("wrong", ["later", "twice"])
-def test_newest_finds_a_manifest_of_wrong_pieces(tmp_path, wrong):
+def test_newest_finds_a_manifest_of_wrong_fragments(tmp_path, wrong):
     task = Task(tmp_path)
     task.save(1)
     file = task.save(1).file
-    (piece,) = file.pieces
-    pieces = (piece._replace(number=piece.number + 20),) if wrong == "later" else (piece, piece)
-    task.store.commit(Manifest(1, 10, 0, (file._replace(pieces=pieces),), (), {}))
+    (fragment,) = file.fragments
+    fragments = (fragment._replace(number=fragment.number + 20),) if wrong == "later" else (fragment, fragment)
+    task.store.commit(Manifest(1, 10, 0, (file._replace(fragments=fragments),), (), {}))
     assert task.restored() == (0, 0, 1)
-    with pytest.raises(CheckpointError, match="later than 10" if wrong == "later" else "another piece has too"):
-        task.store._read_task(file._replace(pieces=pieces), 10)
+    with pytest.raises(CheckpointError, match="later than 10" if wrong == "later" else "another fragment has too"):
+        task.store._read_task(file._replace(fragments=fragments), 10)
 
 
 @pytest.mark.parametrize("checkpoints", [1, 2, 4])
-def test_process_that_compares_as_it_is_resumed_makes_no_piece_for_its_first_checkpoint(tmp_path, checkpoints):
+def test_process_that_compares_as_it_is_resumed_makes_no_fragment_for_its_first_checkpoint(tmp_path, checkpoints):
     task = Task(tmp_path)
     for _ in range(checkpoints):
         task.save(1_000)
@@ -240,7 +240,7 @@ def test_process_that_compares_as_it_is_resumed_makes_no_piece_for_its_first_che
     resumed.recognise(1_000)
     assert resumed.made == 1 and resumed.writer.stored(0, -1) == {"names": 1_000 - 64}
     later = [resumed.save(1_000) for _ in range(4)]
-    # `save` fails where a piece is made that is in a file; a process with one checkpoint before it copies that once
+    # `save` fails where a fragment is made that is in a file; a process with one checkpoint before it copies that once
     assert resumed.made == 1 and [one.written_bytes > 8_000 for one in later] == [checkpoints == 1] + 3 * [False]
     assert resumed.restored() == (checkpoints + 3, checkpoints + 3, 1_000)
 

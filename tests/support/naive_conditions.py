@@ -56,14 +56,18 @@ def query_holds(
 
     A text in it is one word, `*` behind how one begins, or words in quotes, with `~n` behind where n others may stand
     between. Lists under `all`,
-    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold.
+    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold. Words of another
+    column stand behind `\\n`, which no phrase has between its words.
     """
     if isinstance(query, str) and query.startswith('"'):
         phrase, _, between = query[1:].partition('"')
         own, most = phrase.split(), int(between[1:] or 0)
         chosen = combinations(range(len(words)), len(own))
         return any(
-            [words[place] for place in places] == own and places[-1] - places[0] < len(own) + most for places in chosen
+            [words[place] for place in places] == own
+            and places[-1] - places[0] < len(own) + most
+            and "\n" not in words[places[0] : places[-1]]
+            for places in chosen
         )
     if isinstance(query, str):
         return any(word.startswith(query[:-1]) for word in words) if query.endswith("*") else query in words
@@ -128,6 +132,24 @@ def stands_in(word: str, text: str) -> bool:
     return any(
         run[first : first + len(wanted)] == wanted for run in runs for first in range(len(run) - len(wanted) + 1)
     )
+
+
+def stand_in_a_row(words: Sequence[str], text: str) -> bool:
+    """Whether a text has several words, as of `stands_in`, side by side.
+
+    There is a space or punctuation between two, or nothing where both are of scripts without spaces.
+    """
+    units = [unit for run in text.split() for unit in (".", *_units(run)) if _units(run)]
+
+    def ends_of(word: str, start: int) -> list[int]:
+        wanted = _units(word)
+        starts = (start, start + 1) if units[start : start + 1] == ["."] else (start,)
+        return [first + len(wanted) for first in starts if units[first : first + len(wanted)] == wanted]
+
+    ends = [*range(len(units))]
+    for number, word in enumerate(words):
+        ends = [end for start in ends for end in (ends_of(word, start) if number else ends_of(word, start)[-1:])]
+    return bool(ends)
 
 
 def _units(run: str) -> list[str]:

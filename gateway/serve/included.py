@@ -1,0 +1,122 @@
+"""What updates carry for subscriptions with `include`: values of attributes, and earlier ones of what has changed."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from gateway.live.write_ahead_log import LoggedValues
+from matching.attributes import TIME, AttributeSchema, DeclaredAttribute
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Inclusion(NamedTuple):
+    """What a subscription wants its updates to carry.
+
+    names : tuple of str or None    attributes; None: all that are declared
+    standing : bool                 its kind keeps a result, whose updates are of boundaries
+    """
+
+    names: tuple[str, ...] | None
+    standing: bool
+
+
+class IncludedValues:
+    """Makes the JSON of what updates carry besides; for any thread.
+
+    Parameters
+    ----------
+    wanted : mapping of str to Inclusion    by id of the subscription
+    values : callable                       seqs -> `LoggedValues` by seq
+    schema : callable                       the attributes that are declared now
+    ends : sequence of int                  the last seq of each boundary; grows
+    """
+
+    def __init__(
+        self,
+        wanted: Mapping[str, Inclusion],
+        values: Callable[[Iterable[int]], Mapping[int, LoggedValues]],
+        schema: Callable[[], AttributeSchema],
+        ends: Sequence[int],
+    ):
+        self._wanted = wanted
+        self._values = values
+        self._schema = schema
+        self._ends = ends
+
+    def of(self, released: Any, rows: np.ndarray, leave: int) -> tuple[list[bytes], np.ndarray] | None:
+        """What is behind the other columns of updates: distinct pieces of JSON, and which each row has; None: nothing.
+
+        Parameters
+        ----------
+        released : Released
+        rows : int64[n]
+        leave : int         rank of `leave`, whose version was replaced and replaces none here
+        """
+        if not self._wanted:
+            return None
+        used, who = np.unique(released.who[rows], return_inverse=True)
+        wanted = [self._wanted.get(name) for name in released.names.take(pa.array(used)).to_pylist()]
+        mine = np.flatnonzero(np.array([one is not None for one in wanted], np.bool_)[who])
+        if not mine.shape[0]:
+            return None
+        some = rows[mine]
+        columns = zip(
+            mine.tolist(), who[mine].tolist(), released.seq[some].tolist(), released.boundary[some].tolist(),
+            (released.order[some] == leave).tolist(), strict=True,
+        )  # fmt: skip
+        known = dict(self._values(np.unique(released.seq[some]).tolist()))
+        pieces: dict[bytes, int] = {b"": 0}
+        found = np.zeros(rows.shape[0], np.int64)
+        for row, name, seq, boundary, leaves in columns:
+            one = wanted[name]
+            assert one is not None, "it is among those that want some"
+            before = -1 if leaves else self._before(known, seq, boundary if one.standing else None)
+            piece = self._piece(one, known[seq], self._known(known, before) if before >= 0 else None)
+            found[row] = pieces.setdefault(piece, len(pieces))
+        return list(pieces), found
+
+    def _before(self, known: dict[int, LoggedValues], seq: int, boundary: int | None) -> int:
+        """The version that an object had before, -1 for none: before its version `seq`, or before a whole boundary."""
+        before = self._known(known, seq).previous
+        if boundary is None:
+            return before
+        place = bisect_left(self._ends, boundary)
+        first = self._ends[place - 1] + 1 if place else 0
+        if seq < first:
+            return -1
+        while before >= first:
+            before = self._known(known, before).previous
+        return before
+
+    def _known(self, known: dict[int, LoggedValues], seq: int) -> LoggedValues:
+        if seq not in known:
+            known.update(self._values([seq]))
+        return known[seq]
+
+    def _piece(self, one: Inclusion, now: LoggedValues, before: LoggedValues | None) -> bytes:
+        schema = self._schema()
+        attributes = [each for each in schema.attributes if one.names is None or each.name in one.names]
+        values = {each.name: value_of(each, now.attributes, schema) for each in attributes}
+        piece = b',"attributes":' + _ENCODER.encode(values)
+        if before is not None:
+            earlier = {each.name: value_of(each, before.attributes, schema) for each in attributes}
+            changed = {name: value for name, value in earlier.items() if value != values[name]}
+            piece += b',"previous":' + _ENCODER.encode(changed) if changed else b""
+        return piece
+
+
+def value_of(attribute: DeclaredAttribute, values: Sequence[Any], schema: AttributeSchema) -> Any:
+    """A value of a message as JSON has it; `values` are those of its attributes. None if it has none."""
+    number = schema.number_of(attribute.name)
+    assert number is not None, "it is of this schema"
+    value = values[number] if number < len(values) else None
+    return (
+        (_EPOCH + timedelta(microseconds=value)).isoformat() if attribute.type == TIME and value is not None else value
+    )
