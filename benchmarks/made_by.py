@@ -40,6 +40,11 @@ _OF_ENGINES = {
     "scanned": "scanned_per_message", "verified": "verified_per_message", "matched": "matched_per_message",
     "refills": "refills_per_message", "p99 ms of one alone": "alone_p99_ms",
 }  # fmt: skip
+_OF_SCALING = {
+    "subscriptions": "subscriptions", "us, busiest task": "us_per_message", "busiest": "slowest",
+    "us, all tasks": "all_us", "bytes a message": "bytes_per_message", "times the first": "times",
+    "of linear": "linear", "all work": "all_work",
+}  # fmt: skip
 _OF_ROUTERS = {
     "us, busiest task": "us_per_message", "busiest": "slowest", "us, busiest query bolt": "query_us",
     "max / mean": "query_max_to_mean", "us, all tasks": "all_us", "bolts a message": "sent_per_message",
@@ -60,6 +65,10 @@ def page(results: Path = RESULTS) -> str:
         for part in report.get("measured", []) if path.stem.startswith("routers-") else []:
             rows = [(f"{row['router']}, {row['query_bolts']}", row) for row in part["rows"]]
             text += f"### {path.stem}, {part['kind']}\n\n{_table('router, query bolts', rows, _OF_ROUTERS)}\n"
+    scaled = {path: report["rows"] for path, report in reports.items() if path.stem.startswith("scaling-")}
+    for path, of_file in scaled.items():
+        rows = [(f"{row['kind']}, {row['router']}, {row['query_bolts']}", row) for row in of_file]
+        text += f"### {path.stem}\n\n{_table('kind, router, query bolts', rows, _OF_SCALING)}\n"
     text += "## Pictures\n\n"
     for path, report in reports.items():
         if "panels" in report:

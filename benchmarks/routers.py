@@ -107,6 +107,7 @@ def simulated(stream: Stream, saved: Saved, name: str, bolts: int, each: int = 0
         "query_us": spent["query"][busiest],
         "query_max_to_mean": spent["query"][busiest] / (sum(spent["query"]) / bolts),
         "all_us": sum(map(sum, spent.values())),
+        "work_us": {component: sum(of_tasks) for component, of_tasks in spent.items()},
         "busiest_query_us": parts | {"hits": each_us * task.busy_s.get("hits", 0.0)},
         "bytes_per_message": sum(count for (what, _), count in book.items() if what == "bytes") / stream.timed,
         "sent_per_message": float((routed["sent"] - before[1]) / (routed["messages"] - before[0])),

@@ -47,7 +47,7 @@ from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import ChangeList, Int64, Names, SubscriptionTable, empty, take_rows
+from matching.model import ChangeList, Int64, MessageBatch, Names, SubscriptionTable, empty, take_rows
 from matching.naive_rows import tally
 from matching.window import Boundary, Window
 from topology import wiring
@@ -196,9 +196,14 @@ class ClockedQueryBolt(QueryBolt):
         return super().report() | {"clocked_s": dict(clocked), "cpu_s": [*self.cpu_s, process_time()]}
 
 
+def sample_of(stream: Stream) -> MessageBatch:
+    """The first messages."""
+    return stream.case.messages.take(np.arange(min(_SAMPLE, len(stream.case.messages))))
+
+
 def router_of(stream: Stream, name: str, bolts: int) -> Router:
     """A router that knows the first messages; `ROUTER+MODE` with signatures."""
-    sample = stream.case.messages.take(np.arange(min(_SAMPLE, len(stream.case.messages))))
+    sample = sample_of(stream)
     plain, _, mode = name.partition("+")
     return router_named(
         plain, bolts, WORLD, lambda: (sample.x, sample.y), mode or "off", costs=lambda: SampleCosts(WORLD, sample)
@@ -214,11 +219,12 @@ def plan_of(
     told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
     delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
     engines = {kind: stream.engine} if stream.engine else {}
+    sample = sample_of(stream)
     numbers: dict[str, Any] = {BESIDE[name]: tasks for name, tasks in (beside or {}).items()}
     plan = wiring.wire(
         BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
         kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading,
-        **numbers,
+        window_points=(sample.x, sample.y), **numbers,
     )  # fmt: skip
     clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=KINDS, fading=case.fading))
     parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]

@@ -1,15 +1,29 @@
-"""The aggregation bolt: merges the tuple tasks' answers to a window query and sends the whole answer home."""
+"""The aggregation bolt: sends the window queries of several homes as one, and merges the tuple tasks' answers to it.
 
-from typing import Any
+Homes send the queries of a boundary to one aggregation task. Queries that are there together go to the tuple tasks as
+one: a tuple task searches its part of the window once for all of them, and the parcels of a boundary are as many as
+there are tasks, not as pairs of tasks. No query waits for one that has not been sent.
+"""
 
-from bolts.payloads import Addressed
+from typing import Any, NamedTuple
+
+from bolts.payloads import Addressed, Collected
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.model import concatenate
 from topology.core.api.component import Bolt, Context, Delivery
 
 
+class _Joined(NamedTuple):
+    """Window queries that were sent as one, how many rows each has, and the answers to it so far."""
+
+    requests: list[Addressed]
+    rows: list[int]
+    answers: list[Any]
+
+
 class AggregationBolt(Bolt):
-    """Merges partial answers, one of each tuple task, request by request."""
+    """Joins window queries, and merges partial answers, one of each tuple task."""
 
     def __init__(self, kinds: Kinds = KINDS):
         self.kinds = kinds
@@ -17,22 +31,52 @@ class AggregationBolt(Bolt):
     def prepare(self, context: Context) -> None:
         self.context = context
         self.parts = context.size_of("tuples")
-        self.partial: dict[tuple[int, int, int], list[Any]] = {}
-        self.requests = 0
+        self.homes = context.size_of("query")
+        self.waiting: list[Addressed] = []
+        self.joined: dict[int, _Joined] = {}
+        self.queries = self.requests = 0
 
     def execute(self, delivery: Delivery) -> None:
-        answer: Addressed = delivery.payload
-        request = (answer.kind, answer.home, answer.request)
-        parts = self.partial.setdefault(request, [])
-        parts.append(answer.body)
-        if len(parts) == self.parts:
-            del self.partial[request]
-            self.requests += 1
-            merged = self.kinds[answer.kind].window().merge(parts)
-            self.context.emit("answer", answer._replace(body=merged), to=answer.home)
+        if delivery.stream == "partial":
+            self._merge(delivery.payload)
+            return
+        if delivery.stream == "window_query":
+            self.waiting.append(delivery.payload)
+            if self.homes > 1:
+                if len(self.waiting) == 1:  # behind the queries that have arrived already
+                    self.context.emit("collected", Collected(self.queries), to=self.context.task)
+                return
+        self._send()
 
     def quiet(self) -> bool:
-        return not self.partial
+        return not self.waiting and not self.joined
 
     def report(self) -> dict[str, Any]:
-        return {"requests": self.requests}
+        return {"requests": self.requests, "queries": self.queries}
+
+    def _send(self) -> None:
+        """Send the queries that wait; those of one kind and boundary as one."""
+        together: dict[tuple[int, ...], list[Addressed]] = {}
+        for request in self.waiting:
+            query = request.body
+            key = (request.kind, query.as_of.number, query.up_to, query.onward, query.more)
+            together.setdefault(key, []).append(request)
+        self.waiting = []
+        for requests in together.values():
+            first, rows = requests[0], [request.body.rows for request in requests]
+            counts = [each[0].shape[0] for each in rows]
+            self.joined[self.queries] = _Joined([each._replace(body=None) for each in requests], counts, [])
+            query = first.body._replace(rows=concatenate(rows))
+            self.context.emit("joined_query", Addressed(first.kind, self.context.task, self.queries, query))
+            self.queries += 1
+
+    def _merge(self, answer: Addressed) -> None:
+        joined = self.joined[answer.request]
+        joined.answers.append(answer.body)
+        if len(joined.answers) < self.parts:
+            return
+        del self.joined[answer.request]
+        self.requests += len(joined.requests)
+        window = self.kinds[answer.kind].window()
+        for request, body in zip(joined.requests, window.split(window.merge(joined.answers), joined.rows), strict=True):
+            self.context.emit("answer", request._replace(body=body), to=request.home)

@@ -14,9 +14,9 @@ import numpy as np
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch, unchanged
 from bolts.saved import router_of, subscriptions_of
-from bolts.tuples import owner_of
 from distribution.router import Router
 from distribution.splitting import split
+from distribution.window_parts import WindowParts, window_load
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -46,10 +46,13 @@ class DistributionBolt(Bolt):
     kinds : Kinds
     objects : bool
         The stream is one of objects: a message goes, with the version that it replaces, wherever either would go.
+    load : int64[cells], optional
+        By which tuple tasks divide the world (`distribution.window_parts.window_load`).
     """
 
-    def __init__(self, router: Router, kinds: Kinds = KINDS, objects: bool = False):
+    def __init__(self, router: Router, kinds: Kinds = KINDS, objects: bool = False, load: Int64 | None = None):
         self.objects = objects
+        self.load = window_load() if load is None else load
         self.router = router
         self.kinds = kinds
 
@@ -57,6 +60,7 @@ class DistributionBolt(Bolt):
         self.context = context
         self.query_tasks = context.size_of("query")
         self.tuple_tasks = context.size_of("tuples")
+        self.window_parts = WindowParts(self.tuple_tasks, self.load)
         self.table = self.router.table()
         self.inputs = InOrder({"batches": 1, "changes": 1}, name=f"distribution:{context.task}")
         self.last_batch = -1
@@ -126,7 +130,7 @@ class DistributionBolt(Bolt):
         """The messages that each tuple task stores."""
         if self.tuple_tasks == 1 or not len(messages):
             return [messages] * self.tuple_tasks
-        owner = owner_of(messages.seq, self.tuple_tasks)
+        owner = self.window_parts.owner_of(messages)
         return split(messages, [np.flatnonzero(owner == task) for task in range(self.tuple_tasks)])[0]
 
     def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:

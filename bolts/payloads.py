@@ -19,8 +19,10 @@ The rest is feedback about one kind, `Addressed` with the body given here:
 
     hits        query -> query                  of the kind     direct: one a batch to every home of which the sender
                                                                 has replicas; only where `Router.exchanges_hits`
-    window_query  query -> tuples               WindowQuery     all
-    partial     tuples -> aggregation           of the kind     direct: task = (request + home) mod tasks
+    window_query  query -> aggregation          WindowQuery     direct: task = boundary of the query mod tasks
+    collected   aggregation -> aggregation      Collected       direct: itself; not `Addressed`
+    joined_query  aggregation -> tuples         WindowQuery     all; home and request are those of the aggregation task
+    partial     tuples -> aggregation           of the kind     direct: the task that asked
     answer      aggregation -> query            of the kind     direct: the home task
     relax       query -> distribution           Relaxing        all
     relaxed     distribution -> query           Relaxed         direct: the home task
@@ -63,6 +65,7 @@ from topology.core.payload import keep
 __all__ = [
     "Addressed",
     "Closed",
+    "Collected",
     "Late",
     "MessageIds",
     "Part",
@@ -218,6 +221,12 @@ class Relaxed(NamedTuple):
     """Answer to `Relaxing`: batches after `last_batch` are routed by this task without those thresholds."""
 
     last_batch: int
+
+
+class Collected(NamedTuple):
+    """The window queries that came to an aggregation task before this are sent on; `query` numbers the next one."""
+
+    query: int
 
 
 class Register(NamedTuple):

@@ -2,10 +2,10 @@
 
 A task processes batches in order, each with its subscription changes, and has an operator for every kind
 (`matching.operator.KindOperator`). An operator matches a batch and closes it: at once, or, where several tasks have a
-copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks, after
-the routing tables have been relaxed if the router uses thresholds; updates that follow from the answers are emitted as
-late updates. Of several delivery tasks each gets the updates of the subscriptions that it owns, and an empty payload
-where there are none. Nothing blocks.
+copy of a subscription, when all their hits have arrived (`bolts.exchange`). Window queries go to the tuple tasks by way
+of `bolts.aggregation`, after the routing tables have been relaxed if the router uses thresholds; updates that follow
+from the answers are emitted as late updates. Of several delivery tasks each gets the updates of the subscriptions that
+it owns, and an empty payload where there are none. Nothing blocks.
 """
 
 from collections.abc import Callable, Mapping
@@ -390,7 +390,7 @@ class QueryBolt(Bolt):
         for number, query in output.window_requests:
             if not query.more:
                 self.context.count("refills", query.rows[0].shape[0])
-            self.context.emit("window_query", Addressed(code, task, number, query))
+            self._emit_query(Addressed(code, task, number, query))
         for relax in output.relaxes:
             self.context.count("refills", relax.number.shape[0])
             self.relaxing[code, relax.request] = (self.context.size_of("distribution"), -1)
@@ -423,7 +423,11 @@ class QueryBolt(Bolt):
             self.relaxing[key] = (missing - 1, last_batch)
             return
         number, query = capable(self.operators[relaxed.kind], Replicated).relaxed(relaxed.request, last_batch)
-        self.context.emit("window_query", Addressed(relaxed.kind, self.context.task, number, query))
+        self._emit_query(Addressed(relaxed.kind, self.context.task, number, query))
+
+    def _emit_query(self, request: Addressed) -> None:
+        """Send a window query to the aggregation task that joins those of its boundary."""
+        self.context.emit("window_query", request, to=request.body.as_of.number % self.context.size_of("aggregation"))
 
     # -- updates
 

@@ -1,10 +1,10 @@
 """The tuple bolt: stores its part of the window's messages and answers window queries.
 
-Each message has one owner among the tasks (`owner_of`), which alone stores and saves it. A query goes to all of them,
-and their answers to one aggregation task. A query "as of batch b, up to batch B" waits until both are stored. The
-messages are in one log, with a window index (`matching.operator.WindowIndex`) for every kind that sends queries. Where
-it is not known which kinds will (`used_kinds`), an index is built when its kind sends the first: a stream without
-subscriptions of a kind does not need its kernels.
+Each message has one owner among the tasks (`distribution.window_parts`), which alone stores and saves it. A query goes
+to all of them, and their answers to the aggregation task that sent it. A query "as of batch b, up to batch B" waits
+until both are stored. The messages are in one log, with a window index (`matching.operator.WindowIndex`) for every kind
+that sends queries. Where it is not known which kinds will (`used_kinds`), an index is built when its kind sends the
+first: a stream without subscriptions of a kind does not need its kernels.
 """
 
 from collections import deque
@@ -16,6 +16,7 @@ import numpy as np
 
 from bolts.ordering import InOrder
 from bolts.payloads import Addressed, Part
+from distribution.window_parts import WindowParts, window_load
 from matching.errors import EngineError
 from matching.half_life import DecayParameters
 from matching.kind_table import Kinds
@@ -26,11 +27,6 @@ from matching.space import Space
 from matching.storage.message_log import WindowLog
 from matching.window import Boundary
 from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved
-
-
-def owner_of(seq: Int64, tasks: int) -> Int64:
-    """The task that stores each message: int64[n], 0 to `tasks` - 1. Neighbours differ, so loads are even."""
-    return seq % tasks
 
 
 class TupleBolt(Bolt):
@@ -51,6 +47,8 @@ class TupleBolt(Bolt):
         The stream is one of objects: messages end for every kind, not only for those with `Kind.needs_ended`.
     fading : DecayParameters, optional
         For kinds whose scores decay.
+    load : int64[cells], optional
+        By which tasks divide the world (`distribution.window_parts.window_load`).
     """
 
     def __init__(
@@ -62,6 +60,7 @@ class TupleBolt(Bolt):
         kinds: Kinds = KINDS,
         objects: bool = False,
         fading: DecayParameters | None = None,
+        load: Int64 | None = None,
     ):
         self.objects = objects
         self.fading = fading
@@ -71,6 +70,7 @@ class TupleBolt(Bolt):
         self.on_demand = used_kinds is None
         self.used_kinds = kinds.names if used_kinds is None else tuple(used_kinds)
         self.kinds = kinds
+        self.load = window_load() if load is None else load
 
     def prepare(self, context: Context) -> None:
         self.context = context
@@ -80,7 +80,6 @@ class TupleBolt(Bolt):
         self.recent = _Recent(self.kept_boundaries, self.objects) if self.on_demand and windowed else None
         self.windowed = windowed
         self.inputs = InOrder({"window": 1}, name=f"tuples:{context.task}")
-        self.aggregation_tasks = context.size_of("aggregation")
         self.waiting: list[Addressed] = []
         self.answered = dict.fromkeys(windowed, 0)
 
@@ -89,7 +88,7 @@ class TupleBolt(Bolt):
         return kind.make_window(self.space, self.window_indexes.get(kind.name), self.kept_boundaries, self.fading)
 
     def execute(self, delivery: Delivery) -> None:
-        if delivery.stream == "window_query":
+        if delivery.stream == "joined_query":
             self.waiting.append(delivery.payload)
         else:
             self.inputs.put(delivery.payload.boundary.number, "window", delivery.payload)
@@ -134,7 +133,7 @@ class TupleBolt(Bolt):
         # an earlier release saved no `previous_seq`
         columns = [{"previous_seq": NO_SEQS, **part} for part in parts]
         together = join_messages([MessageBatch(*(part[name] for name in MessageBatch._fields)) for part in columns])
-        rows = np.flatnonzero(owner_of(together.seq, self.context.tasks) == self.context.task)
+        rows = np.flatnonzero(WindowParts(self.context.tasks, self.load).owner_of(together) == self.context.task)
         mine = together.take(rows[np.argsort(together.seq[rows])])
         ended = np.intersect1d(np.concatenate([part["ended"] for part in parts]), mine.seq)
         self.log.store(boundary, mine, ended)
@@ -171,8 +170,7 @@ class TupleBolt(Bolt):
                 still_waiting.append(request)
                 continue
             self.answered[request.kind] += query.rows[0].shape[0]
-            answer = request._replace(body=index.answer(query))
-            self.context.emit("partial", answer, to=(request.request + request.home) % self.aggregation_tasks)
+            self.context.emit("partial", request._replace(body=index.answer(query)), to=request.home)
         self.waiting = still_waiting
 
 

@@ -53,21 +53,31 @@ def cut(weight: Int64, tasks: int) -> Int64:
 
     Returns int64[cells].
     """
-    row, column = np.divmod(np.arange(CELLS), CELLS_A_SIDE)
-    curve = np.zeros_like(row)
-    for bit in range(CELLS_A_SIDE.bit_length() - 1):
-        curve |= ((column >> bit) & 1) << (2 * bit) | ((row >> bit) & 1) << (2 * bit + 1)
-    order = np.argsort(curve)
+    order = in_curve_order()
     owner = np.empty(CELLS, np.int64)
     owner[order] = cut_in_order(weight[order], tasks)
     return owner
 
 
+def in_curve_order() -> Int64:
+    """The cells along a Z-order curve: int64[cells]."""
+    row, column = np.divmod(np.arange(CELLS), CELLS_A_SIDE)
+    curve = np.zeros_like(row)
+    for bit in range(CELLS_A_SIDE.bit_length() - 1):
+        curve |= ((column >> bit) & 1) << (2 * bit) | ((row >> bit) & 1) << (2 * bit + 1)
+    return np.argsort(curve)
+
+
 def cut_in_order(weight: Int64, tasks: int) -> Int64:
     """Owners (int64[n]) of cells that are in order along a curve: runs of about equal weight; see `cut`."""
-    load = weight * (1000 * weight.shape[0]) + max(1, int(weight.sum()))
+    load = loads_in_order(weight)
     before = np.cumsum(load) - load
     return before * tasks // int(load.sum())
+
+
+def loads_in_order(weight: Int64) -> Int64:
+    """Loads of cells by their weights (int64[n]), above 0; their sum is below 2**51."""
+    return weight * (1000 * weight.shape[0]) + max(1, int(weight.sum()))
 
 
 def reweighed(loads: Loads, owner: Int64, seen: Int64, work: Sequence[int]) -> Loads:

@@ -426,11 +426,11 @@ def take_rows(table: Any, rows: NDArray[Any]) -> Any:
 
 
 def concatenate(tables: Sequence):
-    """Join tables of one type row-wise; at least one is needed. O(total rows)."""
+    """Join tables of one type row-wise; at least one is needed. The first column has a value a row. O(total rows)."""
     first = tables[0]
     if len(tables) == 1:
         return first
-    columns = {}
+    columns, rows = {}, [table[0].shape[0] for table in tables]
     for name in first._fields:
         parts = [getattr(table, name) for table in tables]
         if name == "term_offsets":
@@ -438,15 +438,15 @@ def concatenate(tables: Sequence):
             joined = [part[1:] - part[0] + start for part, start in zip(parts, starts, strict=True)]
             columns[name] = np.concatenate([np.zeros(1, np.int64), *joined])
         elif name in ("filter_offsets", "order_offsets"):
-            columns[name] = _join_optional_offsets(parts, [len(table) for table in tables])
+            columns[name] = _join_optional_offsets(parts, rows)
         elif name == "keys":
-            columns[name] = _join_keys(parts, [len(table) for table in tables])
+            columns[name] = _join_keys(parts, rows)
         elif name == "text_score":
-            columns[name] = _join_optional(parts, [len(table) for table in tables])
+            columns[name] = _join_optional(parts, rows)
         elif name in ("vector", "radius_m"):
-            columns[name] = _join_where_any(parts, [len(table) for table in tables], np.nan)
+            columns[name] = _join_where_any(parts, rows, np.nan)
         elif name == "previous_seq":
-            columns[name] = _join_where_any(parts, [len(table) for table in tables], -1)
+            columns[name] = _join_where_any(parts, rows, -1)
         else:
             columns[name] = np.concatenate(parts)
     return type(first)(**columns)

@@ -11,7 +11,7 @@ their outputs, routers read the traits. `bolts.query` drives operators, and `mat
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -53,7 +53,7 @@ class WindowQuery(NamedTuple):
 
     as_of : Boundary    the window at this boundary
     up_to : int         plus the messages of later batches up to this one, where the operator has not been sent all
-    rows : NamedTuple   of the kind; arrays, one row a subscription
+    rows : NamedTuple   of the kind; arrays, one row a subscription, as `matching.model.concatenate` joins them
     onward : bool       plus the messages of all later batches that are stored; the answer says up to which
     more : bool         only the messages of later batches: `rows` come from the first answer
     """
@@ -460,6 +460,14 @@ class WindowIndex(ABC):
     @abstractmethod
     def merge(cls, parts: list[Any]) -> Any:
         """Merge the answers of all tasks to one query."""
+
+    @classmethod
+    @abstractmethod
+    def split(cls, answer: Any, rows: Sequence[int]) -> list[Any]:
+        """The answers to several queries that were joined into one, from the answer to that.
+
+        rows : sequence of int    how many rows each query has
+        """
 
     @abstractmethod
     def size_bytes(self) -> int:

@@ -13,12 +13,13 @@ The oracle is `matching.naive_conditions.query_holds`; `matching.query_programs`
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matching.decoding import decode_object
 from matching.fields import Fault, Refusal, encodes, shown
 from matching.reasons import MAX_LEAVES, MAX_QUERY_CHARACTERS
+from matching.text import is_pair
 
 #: Most groups within each other.
 MAX_QUERY_DEPTH = 8
@@ -73,7 +74,7 @@ class Node(NamedTuple):
             return f"{self.value[0]}*"
         if self.operation == PHRASE:
             words, between = self.value
-            return f'"{" ".join(words)}"' + (f"~{between}" if between else "")
+            return f'"{_as_written(words)}"' + (f"~{between}" if between else "")
         if self.operation == WHERE:
             return json.dumps(self.value, ensure_ascii=False)
         if self.operation == NONE:
@@ -86,6 +87,17 @@ class Node(NamedTuple):
     def _bracketed(self) -> str:
         alone = len(self.parts) == 1 if self.operation == NONE else self.operation != ALL
         return str(self) if alone else f"({self})"
+
+
+def _as_written(words: Sequence[str]) -> str:
+    """The words of a phrase; those of a script without spaces put together from their pieces."""
+    found, touches = "", True
+    for at, word in enumerate(words):
+        if 0 < at < len(words) - 1 and word == words[at - 1] + words[at + 1] and is_pair(word):
+            touches = True
+        else:
+            found, touches = found + ("" if touches else " ") + word, False
+    return found
 
 
 class _Bad(ValueError):

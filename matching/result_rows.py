@@ -37,6 +37,16 @@ def join_results(parts: Sequence[Rows]) -> Rows:
     return type(parts[0])._make([offsets, *map(np.concatenate, columns)])
 
 
+def split_results(results: Rows, rows: Sequence[int]) -> list[Rows]:
+    """The results of the first `rows[0]` rows, of the next `rows[1]`, and so on, as views. O(parts)."""
+    cuts = np.cumsum([0, *rows])
+    ends = results[0][cuts]
+    return [
+        type(results)._make([results[0][first : last + 1] - begin, *(column[begin:end] for column in results[1:])])
+        for first, last, begin, end in zip(cuts, cuts[1:], ends, ends[1:], strict=False)
+    ]
+
+
 def ranks(offsets: Int64) -> Int32:
     """Rank of each entry in its row (int32[entries]), from 1. O(rows + entries)."""
     return (np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) + 1).astype(np.int32)

@@ -4,7 +4,8 @@
     messages ──▶ distribution ──parts──▶ query ──updates──▶ delivery
     subscriptions ──changes──▶ distribution, query, delivery
                  distribution ──window──▶ tuples ··partial··▶ aggregation ··answer··▶ query
-                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query ··window_query··▶ tuples
+                 query ··relax, raise, signature, influence··▶ distribution ··relaxed··▶ query
+                 query ··window_query··▶ aggregation ··joined_query··▶ tuples
 
 Dotted edges are feedback: they carry no end and no credit. `bolts.payloads` has the payload of each stream.
 """
@@ -26,6 +27,7 @@ from distribution.placed import PlacedRouter
 from distribution.placement.costs import PlacementCosts, SampleCosts, UniformCosts
 from distribution.router import Router
 from distribution.routers import REBALANCING, has_replicas, placeable, router_named
+from distribution.window_parts import window_load
 from matching.errors import ConfigError, InputError
 from matching.fields import Refusal
 from matching.half_life import DecayParameters
@@ -56,7 +58,7 @@ from topology.warmup import KernelWarmup
 
 #: Small batches in flight, where settings give no number: at most, and how many messages they have together.
 _MOST_CREDITS, _IN_FLIGHT = 32, 1_000
-#: Messages by which `location` balances the world.
+#: Messages by which `location` and tuple tasks balance the world.
 _LOAD_SAMPLE = 20_000
 
 
@@ -82,6 +84,7 @@ def wire(
     credits: int = 4,
     query_threads: int = 1,
     objects: bool = False,
+    window_points: tuple[Float64, Float64] | tuple[()] = (),
 ) -> Plan:
     """Build the topology over any pair of spouts and any delivery bolt (tests and benchmarks bring their own).
 
@@ -104,6 +107,9 @@ def wire(
         Threads in which a query bolt matches kinds beside each other (`bolts.kind_threads`).
     objects : bool
         The stream is one of objects (`spouts.versions`).
+    window_points : x and y
+        Points of the unit square (float64[n] each) by which tuple tasks divide the world, such as a sample of messages;
+        else it is divided by area.
 
     Raises
     ------
@@ -125,10 +131,11 @@ def wire(
     builder.spout("messages", messages, clock=True)
     placed = isinstance(router, PlacedRouter)
     builder.spout("subscriptions", PlacingSpout(subscriptions, router, kinds) if placed else subscriptions)
-    builder.bolt("distribution", DistributionBolt(router, kinds, objects), tasks=distribution_bolts)
+    load = window_load(*window_points)
+    builder.bolt("distribution", DistributionBolt(router, kinds, objects, load), tasks=distribution_bolts)
     query = QueryBolt(router, space, window, engines, options, kinds, fading, query_threads, objects)
     builder.bolt("query", query, tasks=router.tasks)
-    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, objects, fading)
+    tuples = TupleBolt(space, 2 * credits + 2, window_indexes, used_kinds, kinds, objects, fading, load)
     builder.bolt("tuples", tuples, tasks=tuple_bolts)
     builder.bolt("aggregation", AggregationBolt(kinds), tasks=aggregation_bolts)
     builder.bolt("delivery", delivery, tasks=delivery_bolts)
@@ -143,7 +150,9 @@ def wire(
         builder.edge("query", stream, "delivery", DIRECT)
     if delivery_bolts > 1:
         builder.edge("delivery", "gathered", "delivery", DIRECT, feedback=True)
-    builder.edge("query", "window_query", "tuples", ALL, feedback=True)
+    builder.edge("query", "window_query", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "collected", "aggregation", DIRECT, feedback=True)
+    builder.edge("aggregation", "joined_query", "tuples", ALL, feedback=True)
     builder.edge("tuples", "partial", "aggregation", DIRECT, feedback=True)
     builder.edge("aggregation", "answer", "query", DIRECT, feedback=True)
     builder.edge("query", "relax", "distribution", ALL, feedback=True)
@@ -501,6 +510,8 @@ def _wired(
         out, window, credits, config.sink, file_rows=rows, cumulative=cumulative, listener=listener, objects=objects
     )
     used = kinds.run if used_kinds is None else map(kinds.named, used_kinds)
+    bolts = bolts_beside(config, router, used)
+    points = read_points(config.messages, space, _LOAD_SAMPLE) if bolts["tuple_bolts"] > 1 else ()
     return wire(
         messages,
         subscriptions,
@@ -515,8 +526,9 @@ def _wired(
         used_kinds=used_kinds,
         warmed_kinds=warmed_kinds,
         fading=fading_of(config, vocabulary),
-        **bolts_beside(config, router, used),
+        **bolts,
         credits=credits,
         query_threads=threads_of(config.query_threads, config.executor == "local"),
         objects=objects,
+        window_points=points,
     )

@@ -180,6 +180,7 @@ class _Protocol(HttpToolsProtocol):
         """Call the app for one request."""
         old = scope["http_version"] == "1.0"
         has_all = is_sized = False  # the app has the whole body; the answer has a Content-Length
+        start: Message | None = None  # waits for the first part of the body
         if old:
             cycle.waiting_for_100_continue = False
 
@@ -192,14 +193,29 @@ class _Protocol(HttpToolsProtocol):
             return event
 
         async def send_event(event: Message) -> None:
-            nonlocal is_sized
+            nonlocal is_sized, start
             if event["type"] == "http.response.start":
                 is_sized = any(name.lower() == b"content-length" for name, _ in event["headers"])
                 if old:
                     cycle.chunked_encoding = False
                 if cycle.waiting_for_100_continue:
                     cycle.keep_alive = False  # nobody knows whether the body will come
-            elif old:
+                start = event
+                return
+            if start is not None:
+                cycle.transport = joined = _JoinedHead(self.transport)  # type: ignore[assignment]
+                begins, start = start, None
+                try:
+                    await send(begins)
+                    await send_body(event)
+                finally:
+                    cycle.transport = self.transport
+                    joined.flush()
+                return
+            await send_body(event)
+
+        async def send_body(event: Message) -> None:
+            if old:
                 cycle.expected_content_length = len(event.get("body", b""))  # the end of the connection ends the body
             ends = event["type"] == "http.response.body" and not event.get("more_body")
             if ends and cycle.more_body and (is_sized or not cycle.keep_alive):
@@ -244,6 +260,30 @@ class _Protocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _JoinedHead:
+    """A transport that sends the head of an answer with the first part of its body: in one packet and system call."""
+
+    def __init__(self, transport: asyncio.Transport):
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+        else:
+            self._transport.write(self._head + data)
+            self._head = b""
+
+    def flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
 
 
 class _Bounded:

@@ -7,6 +7,7 @@ versions are.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from matching.errors import EngineError
 from matching.half_life import DecayParameters
 from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, join_messages
 from matching.operator import NO_SEQS, WindowIndex, WindowQuery
+from matching.result_rows import ResultRows, split_results
 from matching.space import Space
 from matching.window import Boundary
 
@@ -144,6 +146,13 @@ class LivingWindow(WindowIndex):
         most = np.bincount(row, minlength=k.shape[0])
         np.cumsum(np.minimum(most, k), out=offsets[1:])
         return LivingAnswers(k, offsets, seq[order], key[order])
+
+    @classmethod
+    def split(cls, answer: LivingAnswers, rows: Sequence[int]) -> list[LivingAnswers]:
+        parts = split_results(ResultRows(*answer[1:]), rows)
+        return [
+            LivingAnswers(k, *part) for k, part in zip(np.split(answer.k, np.cumsum(rows)[:-1]), parts, strict=True)
+        ]
 
     def size_bytes(self) -> int:
         return sum(run.nbytes for run in self._runs)

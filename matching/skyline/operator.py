@@ -161,7 +161,7 @@ class SkylineOperator(Windowed, Regional):
         hits, lost = index.match(alive), index.match(before) if len(before) else _NO_HITS
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
-        self._met = alive.seq[np.unique(hits.row)]
+        self._met = alive.seq[hits.row[np.diff(hits.row, prepend=-1) > 0]]  # rows ascend
         self._missed = _NONE
         if len(batch_input.withheld):
             withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
@@ -170,18 +170,17 @@ class SkylineOperator(Windowed, Regional):
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
-        nothing = self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)
-        found = self._by_number(offers, lost.slot, lost_seqs) if self.context.tasks > 1 else nothing
         succession = NO_SUCCESSION
         if self.context.objects:
             succession = Succession.of(batch_input.messages, batch_input.ended.seq)
+        per_home = [self._by_number(_NO_OFFERS, _NO_SLOTS, _NONE)] * self.context.tasks
+        others = np.bincount(np.concatenate([hit_home, lost_home]), minlength=self.context.tasks)
+        others[self.context.task] = 0
+        if others.any():
+            found = self._by_number(offers, lost.slot, lost_seqs)
             found = found._replace(came=succession.seq, replaced=succession.before)
-        per_home = tuple(
-            nothing
-            if task == self.context.task
-            else found.take(np.flatnonzero(hit_home == task), np.flatnonzero(lost_home == task))
-            for task in range(self.context.tasks)
-        )
+            for task in np.flatnonzero(others):
+                per_home[task] = found.take(np.flatnonzero(hit_home == task), np.flatnonzero(lost_home == task))
         own = self._home[leaving] == self.context.task
         if leaving.shape[0]:
             index.release(leaving[~own])
@@ -189,7 +188,7 @@ class SkylineOperator(Windowed, Regional):
         mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
         delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
-        return Matched(_Matched(delta, fresh, work, succession), per_home)
+        return Matched(_Matched(delta, fresh, work, succession), tuple(per_home))
 
     def _insert(self, staying: SubscriptionTable, batch_input: OperatorInput) -> Int32:
         """Insert what a batch adds; returns the slots of those with their home here."""
@@ -264,11 +263,12 @@ class SkylineOperator(Windowed, Regional):
         if not leaving.shape[0] and not refill_needed.shape[0]:  # as in most small batches
             return self.result_updates(boundary, touched, before), _NONE_NEEDED
         updates = self.result_updates(boundary, leaving, leaving_before)
-        settled = np.flatnonzero(~np.isin(touched, refill_needed))
+        short = np.searchsorted(touched, refill_needed)
+        settled = np.delete(np.arange(touched.shape[0]), short)
         updates = concatenate([updates, self.result_updates(boundary, touched[settled], take_results(before, settled))])
         self.engine.subscriptions.release(leaving)
         self.engine.forget(refill_needed)
-        return updates, RefillNeeded(refill_needed, take_results(before, np.searchsorted(touched, refill_needed)))
+        return updates, RefillNeeded(refill_needed, take_results(before, short))
 
     def query(self, slots: Int32) -> SkylineQueries:
         return self.engine.subscriptions.queries(slots)
@@ -394,7 +394,7 @@ class SkylineOperator(Windowed, Regional):
 
 def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageBatch:
     """The messages of a batch that are alive at its boundary: not too late, and not ended in it."""
-    keep = messages.life > boundary.floor
+    keep, ended = messages.life > boundary.floor, ended[ended >= boundary.first_seq]
     if ended.shape[0]:
         keep &= ~np.isin(messages.seq, ended)
     return messages if keep.all() else messages.take(np.flatnonzero(keep))

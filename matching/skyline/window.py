@@ -7,13 +7,14 @@ by `matching.skyline.operator` and the engines.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
 from matching.errors import EngineError
 from matching.model import Int64, MessageBatch, take_optional, take_ragged
 from matching.operator import WindowIndex, WindowQuery
-from matching.result_rows import join_results, take_results
+from matching.result_rows import join_results, split_results, take_results
 from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
@@ -92,6 +93,10 @@ class SkylineWindow(WindowIndex):
     @classmethod
     def merge(cls, parts: list[Candidates]) -> Candidates:
         return merge_answers(parts)
+
+    @classmethod
+    def split(cls, answer: Candidates, rows: Sequence[int]) -> list[Candidates]:
+        return split_results(answer, rows)
 
     def _known_boundary(self, as_of: Boundary | None) -> Boundary:
         """`as_of`, or the last boundary; raises `EngineError` if it is not retained."""

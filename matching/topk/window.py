@@ -6,6 +6,7 @@ Base of `matching.topk.windows.generations`.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +176,22 @@ class TopkWindowIndex(WindowIndex):
     @classmethod
     def merge(cls, parts: list[WindowAnswers]) -> WindowAnswers:
         return merge_answers(parts)
+
+    @classmethod
+    def split(cls, answer: WindowAnswers, rows: Sequence[int]) -> list[WindowAnswers]:
+        cuts = np.cumsum([0, *rows])
+        return [
+            answer._replace(
+                rank=answer.rank[first:last],
+                offsets=answer.offsets[first : last + 1] - begin,
+                **{name: getattr(answer, name)[begin:end] for name in ("seq", "life", "score", "after")},
+                threshold=answer.threshold[first:last],
+                read=answer.read[first:last],
+            )
+            for first, last, begin, end in zip(
+                cuts, cuts[1:], answer.offsets[cuts], answer.offsets[cuts[1:]], strict=False
+            )
+        ]
 
     @abstractmethod
     def _add(self, messages: MessageBatch) -> None:

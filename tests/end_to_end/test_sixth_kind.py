@@ -5,6 +5,7 @@ region. Versions are messages like any other, every score is 0, and it starts fr
 most k and whether there may be more, so every expiry queries the window: the refill protocol is at work all the time.
 """
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -116,6 +117,17 @@ class EarliestShare(WindowIndex):
         )
         lowest = [pair for row, k in enumerate(parts[0].k.tolist()) for pair in [p for p in pairs if p[0] == row][:k]]
         return Answer(parts[0].k, Pairs.of(lowest), sum(part.count for part in parts))
+
+    @classmethod
+    def split(cls, answer, rows):
+        cuts, parts = np.cumsum([0, *rows]), []
+        for first, last in itertools.pairwise(cuts.tolist()):
+            slot, seq, life = answer.lowest
+            mine = (first <= slot) & (slot < last)
+            parts.append(
+                Answer(answer.k[first:last], Pairs(slot[mine] - first, seq[mine], life[mine]), answer.count[first:last])
+            )
+        return parts
 
     def size_bytes(self):
         return sum(column.nbytes for each in self.messages for column in each)

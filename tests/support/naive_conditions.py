@@ -134,6 +134,24 @@ def stands_in(word: str, text: str) -> bool:
     )
 
 
+def stand_in_a_row(words: Sequence[str], text: str) -> bool:
+    """Whether a text has several words, as of `stands_in`, side by side.
+
+    There is a space or punctuation between two, or nothing where both are of scripts without spaces.
+    """
+    units = [unit for run in text.split() for unit in (".", *_units(run)) if _units(run)]
+
+    def ends_of(word: str, start: int) -> list[int]:
+        wanted = _units(word)
+        starts = (start, start + 1) if units[start : start + 1] == ["."] else (start,)
+        return [first + len(wanted) for first in starts if units[first : first + len(wanted)] == wanted]
+
+    ends = [*range(len(units))]
+    for number, word in enumerate(words):
+        ends = [end for start in ends for end in (ends_of(word, start) if number else ends_of(word, start)[-1:])]
+    return bool(ends)
+
+
 def _units(run: str) -> list[str]:
     """Characters of scripts without spaces, and whole words of others, with a point between unless two such characters
     touch."""

@@ -30,6 +30,7 @@ from matching.skyline.windows.postings import (
     HEADER,
     LONGEST,
     SIDE,
+    count_lists,
     grid_of,
     linked,
     new_postings,
@@ -118,6 +119,8 @@ class GridWindow(SkylineWindow):
         if ended.shape[0]:
             rows = self._find(ended)
             self.ring.ended[rows] = np.minimum(self.ring.ended[rows], boundary.number)  # some may have ended before
+            ended = ended[ended >= seq.min(initial=_NEVER)]
+        if ended.shape[0]:
             keep &= ~np.isin(seq, ended)
         if keep.any():
             self._append(messages if keep.all() else messages.take(np.flatnonzero(keep)))
@@ -254,11 +257,16 @@ def _search(
     """
     west, south, columns, rows = grid
     head, floor, number = ring.head, as_of.floor, as_of.number
-    checked, filtered = 0, filters.span.shape[0] > 0
+    checked, filtered, before = 0, filters.span.shape[0] > 0, p.before
+    count_lists(p)
     for query in range(first, region.shape[0]):
         end, box, begin, last = ends[query], region[query], offsets[query], offsets[query + 1]
         low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
         left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
+        # on one of several tasks most rectangles lie in the part of another
+        if before[high + 1, right + 1] - before[low, right + 1] - before[high + 1, left] + before[low, left] == 0:
+            ends[query + 1] = end
+            continue
         signs = sign_of(terms, begin, last)
         for y in range(low, high + 1):
             for cell in range(y * SIDE + left, y * SIDE + right + 1):

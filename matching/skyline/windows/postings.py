@@ -30,7 +30,8 @@ class CellPostings(NamedTuple):
     row : int32[pool]                   message of a posting, ascending in a list
     lon, lat : float64[pool]            degrees
     sign, other : uint64[pool]          of its words
-    end : int64[1]                      places of the pool in use
+    end : int64[2]                      places of the pool in use, cells with a list
+    before : int32[SIDE + 1, SIDE + 1]  cells with a list in lower rows and columns; see `count_lists`
     """
 
     chunk: Int32
@@ -42,6 +43,7 @@ class CellPostings(NamedTuple):
     sign: NDArray[np.uint64]
     other: NDArray[np.uint64]
     end: Int64
+    before: Int32
 
 
 def new_postings(pool: int = 0) -> CellPostings:
@@ -49,8 +51,8 @@ def new_postings(pool: int = 0) -> CellPostings:
     none, degrees = np.zeros(SIDE * SIDE, np.int32), np.zeros(pool)
     row, sign = np.zeros(pool, np.int32), np.zeros(pool, np.uint64)
     chunk = np.full(SIDE * SIDE, -1, np.int32)
-    end = np.zeros(1, np.int64)
-    return CellPostings(chunk, none, none.copy(), row, degrees, degrees.copy(), sign, sign.copy(), end)
+    end, before = np.zeros(2, np.int64), np.zeros((SIDE + 1, SIDE + 1), np.int32)
+    return CellPostings(chunk, none, none.copy(), row, degrees, degrees.copy(), sign, sign.copy(), end, before)
 
 
 def grid_of(space: Space) -> tuple[float, float, float, float]:
@@ -103,6 +105,7 @@ def _link(p, grid, lon, lat, head, terms, first, end):
             if p.end[0] + size > p.row.shape[0]:
                 return row
             start = p.end[0]
+            p.end[1] += p.chunk[cell] < 0
             p.row[start], p.row[start + 1] = p.chunk[cell], p.size[cell]
             p.chunk[cell], p.size[cell], p.used[cell] = start, size, HEADER
             p.end[0] += size
@@ -111,3 +114,16 @@ def _link(p, grid, lon, lat, head, terms, first, end):
         p.sign[at], p.other[at] = sign_of(terms, head[row, 2], head[row, 3])
         p.used[cell] += 1
     return end
+
+
+@njit_no_refcount
+def count_lists(p):
+    """Bring `before` up to date; O(1) while no cell has got its first message."""
+    before = p.before
+    if before[SIDE, SIDE] == p.end[1]:
+        return
+    for y in range(SIDE):
+        in_row = np.int32(0)
+        for x in range(SIDE):
+            in_row += p.chunk[y * SIDE + x] >= 0
+            before[y + 1, x + 1] = before[y, x + 1] + in_row

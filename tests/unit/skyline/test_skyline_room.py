@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from bolts.payloads import Addressed, Part
-from bolts.tuples import TupleBolt, owner_of
+from bolts.tuples import TupleBolt
 from distribution.hashing import HashingRouter
 from distribution.location import LocationRouter
+from distribution.window_parts import WindowParts, window_load
 from matching.errors import EngineError
 from matching.kinds import KINDS
 from matching.model import SKYLINE, TOPK
@@ -153,7 +154,7 @@ def answers_of(restored_as: int | None, used_kinds=None) -> list:
                 bolt.restore(saved)
         for task, bolt in enumerate(bolts):
             mine, ended = (
-                each.take(np.flatnonzero(owner_of(each.seq, len(bolts)) == task))
+                each.take(np.flatnonzero(WindowParts(len(bolts), window_load()).owner_of(each) == task))
                 for each in (turn.messages, turn.ended)
             )
             bolt.execute(Delivery("window", "distribution", 0, Part(turn.boundary, mine, ended)))
@@ -162,7 +163,7 @@ def answers_of(restored_as: int | None, used_kinds=None) -> list:
     for kind, rows in ((SKYLINE, everything), (TOPK, best)):
         query = WindowQuery(as_of, as_of.number, rows)
         for bolt in bolts:
-            bolt.execute(Delivery("window_query", "query", 0, Addressed(kind, 0, kind, query)))
+            bolt.execute(Delivery("joined_query", "aggregation", 0, Addressed(kind, 0, kind, query)))
         merged.append(KINDS[kind].window().merge([context.emitted[-1].body for context in contexts]))
     saved = through_frames(world.turns[-1].boundary.number, tuples=bolts).parts["tuples"]
     seq = np.concatenate([part["seq"] for part in saved])
@@ -193,4 +194,4 @@ def test_tuple_bolt_without_a_window_for_skylines_says_so():
     rows = SkylineQueries(np.zeros((1, 4)), np.array([0, 1]), np.zeros(1, np.int32))
     ask = Addressed(SKYLINE, 0, 0, WindowQuery(Boundary(0, 0, 0, 0), 0, rows))
     with pytest.raises(EngineError, match="kind skyline queries .* `used_kinds`"):
-        bolt.execute(Delivery("window_query", "query", 0, ask))
+        bolt.execute(Delivery("joined_query", "aggregation", 0, ask))

@@ -85,6 +85,8 @@ class MortalWorkers(Workers):
 
 
 class _Transport:
+    queues = True
+
     def __init__(self, workers, index):
         self.workers, self.index = workers, index
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from matching.errors import TopologyError
-from tests.support.example_topologies import NumberSpout, deadlocked, expected_totals, pipeline, word_count
+from tests.support.example_topologies import (
+    AckBolt,
+    NumberSpout,
+    PassBolt,
+    deadlocked,
+    expected_totals,
+    pipeline,
+    word_count,
+)
+from topology.core.api.builder import TopologyBuilder
 from topology.core.executors.clock import SystemClock
 from topology.core.executors.local import run_local
 from topology.core.payload import pack, unpack
@@ -55,6 +64,8 @@ class Wires:
 
 
 class _Transport:
+    queues = True
+
     def __init__(self, wires, index):
         self.wires = wires
         self.index = index
@@ -106,6 +117,44 @@ def test_workers_send_one_call_for_all_that_goes_from_one_to_another():
         wires.run(plan.clock_address)
         assert wires.statuses()[plan.clock_address].acknowledged == 8
     assert len(shared.workers) == 2 and shared.sent_calls < spread.sent_calls
+
+
+class GatheringBolt(AckBolt):
+    """Takes the batches that are there together, when what it sends to itself comes back."""
+
+    def prepare(self, context):
+        super().prepare(context)
+        self.waiting, self.sizes = [], []
+
+    def execute(self, delivery):
+        if delivery.stream == "words":
+            self.waiting.append(delivery)
+            if len(self.waiting) == 1:
+                self.context.emit("again", delivery.payload, to=self.context.task)
+            return
+        waiting, self.waiting = self.waiting, []
+        self.sizes.append(len(waiting))
+        for each in waiting:
+            super().execute(each)
+
+    def report(self):
+        return super().report() | {"sizes": self.sizes}
+
+
+@pytest.mark.parametrize("together", [(), (("numbers", "pass", "ack"),)], ids=["spread", "one"])
+def test_what_a_task_sends_itself_comes_behind_what_waits_for_it(together):
+    """Across workers behind the calls, of which the second one carries a batch; in one process behind the parcels."""
+    builder = TopologyBuilder("gathering")
+    builder.spout("numbers", WaitingNumbers(6), clock=True).bolt("pass", PassBolt()).bolt("ack", GatheringBolt())
+    builder.edge("numbers", "words", "pass", "shuffle").edge("pass", "words", "ack", "shuffle")
+    builder.edge("ack", "again", "ack", "direct", feedback=True)
+    plan = builder.acknowledged_by("ack").build(credits=3)
+    wires = Wires(plan, together)
+    wires.run(plan.clock_address)
+    figures = list(wires.figures().values())[-1]
+    assert not wires.failures() and all(status.ended for status in wires.statuses())
+    assert figures["order"] == list(range(6)) and sum(figures["sizes"]) == 6 and max(figures["sizes"]) > 1
+    assert run_local(plan).components["ack"].tasks[0].figures["order"] == list(range(6))
 
 
 class WaitingNumbers(NumberSpout):

@@ -44,6 +44,8 @@ class _Stored(NamedTuple):
 class RayTransport:
     """Carries parcels to other actors by calling them; never waits for one."""
 
+    queues = True
+
     def __init__(self, plan: Plan, index: int):
         self._plan = plan
         self._index = index

@@ -154,6 +154,8 @@ def save_local(
 class LocalWorkers(Workers):
     """One worker that has all tasks, in this thread, with the calls that wait for it, and its transport."""
 
+    queues = False
+
     def __init__(
         self,
         plan: Plan,

@@ -47,7 +47,13 @@ class WorkerStatus(NamedTuple):
 
 
 class Transport(Protocol):
-    """How parcels leave a worker."""
+    """How parcels leave a worker.
+
+    `queues`: whether calls of other workers may wait while one is processed. A parcel of a task to itself is then
+    delivered behind those calls, else behind the parcels that are in the inbox.
+    """
+
+    queues: bool
 
     def send(self, bundles: dict[int, list[Parcel]]) -> None:
         """Send each worker its parcels; must keep the order from worker to worker, and not block."""
@@ -151,6 +157,7 @@ class Worker:
         self._most_batches = most_batches or plan.credits
         self._inbox = mailbox()
         self._outbox: dict[int, list[Parcel]] = {}
+        self._to_itself: list[Parcel] = []
         self._buffered_bytes = 0
         self._most_buffered = max(1, plan.credits // _FLUSHES)
         self._logs = {address: log_of(str(plan.tasks[address])) for address in self._addresses}
@@ -168,6 +175,7 @@ class Worker:
         former = self._hosts
         self._inbox = self._mailbox()
         self._outbox.clear()
+        self._to_itself = []
         self._buffered_bytes = 0
         self.failed = None
         if self._writer is not None:
@@ -213,7 +221,10 @@ class Worker:
             host.restore(saved)
 
     def start(self) -> None:
-        """Let the clock spout, if this worker has it, publish what its credits allow."""
+        """Deliver what tasks have sent to themselves, and let the clock spout publish what its credits allow."""
+        for parcel in self._to_itself:
+            self._inbox.append(parcel)
+        self._to_itself = []
         self._work()
 
     def stop(self) -> None:
@@ -286,7 +297,11 @@ class Worker:
             self._watch(parcels)
         for parcel in parcels:
             worker = self._worker_of[parcel.address]
-            if worker == self._index:
+            if parcel.address == parcel.sender and self._transport.queues:
+                self._to_itself.append(parcel)
+                if len(self._to_itself) == 1:
+                    self._transport.again()
+            elif worker == self._index:
                 self._inbox.append(parcel)
             else:
                 self._outbox.setdefault(worker, []).append(parcel)
