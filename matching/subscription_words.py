@@ -49,6 +49,12 @@ def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal 
     return include_refused(obj.get("include"), vocabulary) or contradiction(obj.get("where"), vocabulary.attributes)
 
 
+def has_query_marks(keywords: Any) -> bool:
+    """Whether keywords that passed all other checks have what means something in a query alone."""
+    text = keywords if isinstance(keywords, str) else "\n".join(keywords or ())
+    return _OF_QUERIES.search(text) is not None
+
+
 def keywords_of(keywords: Any, needs_all: bool, vocabulary: Vocabulary) -> Found | str:
     """Ids, their idf, all words, how many were unknown and how many stop terms; or a reason code.
 

@@ -23,7 +23,7 @@ from spouts.changes import NEVER
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
-_SORTED = json.JSONEncoder(sort_keys=True)
+_SORTED = json.JSONEncoder(sort_keys=True, check_circular=False)
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False):

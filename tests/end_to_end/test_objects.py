@@ -65,7 +65,13 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
     return RunConfig(messages=tmp_path / "etl", subscriptions=(tmp_path / "asked.jsonl",), out=tmp_path / name, **given)
 
 
-@pytest.mark.parametrize("router", ROUTERS)
+#: The other routers are those of `test_queries.py`; the long set has all of both.
+HERE = ("hashing", "location", "prefix", "kop")
+
+
+@pytest.mark.parametrize(
+    "router", [name if name in HERE else pytest.param(name, marks=pytest.mark.long) for name in ROUTERS]
+)
 def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
     write_etl(tmp_path / "etl", versions(400, 3), attributes=PRICE)
     requested(tmp_path / "asked.jsonl", wordless=router not in BY_WORDS)
@@ -88,7 +94,10 @@ def test_run_of_objects_on_ray_is_exact(tmp_path):
     assert verify_run(tmp_path / "out", None).exact
 
 
-@pytest.mark.parametrize("signatures", ["spatial", "spatial+text", "cuckoo+text", "minwise"])
+@pytest.mark.parametrize(
+    "signatures",
+    ["spatial+text", *(pytest.param(one, marks=pytest.mark.long) for one in ("spatial", "cuckoo+text", "minwise"))],
+)
 def test_run_of_objects_is_exact_with_signatures(tmp_path, signatures):
     write_etl(tmp_path / "etl", versions(300, 4), attributes=PRICE)
     requested(tmp_path / "asked.jsonl", wordless=False)

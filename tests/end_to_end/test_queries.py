@@ -53,7 +53,13 @@ def told_by(tmp_path, router: str, asked: dict[str, dict]):
     return rows, etl, path, out, matched
 
 
-@pytest.mark.parametrize("router", [*ROUTERS])
+#: The other routers are those of `test_objects.py`; the long set has all of both.
+THERE = ("location", "prefix", "kop")
+
+
+@pytest.mark.parametrize(
+    "router", [name if name not in THERE else pytest.param(name, marks=pytest.mark.long) for name in ROUTERS]
+)
 def test_run_with_queries_is_exact_and_what_a_preview_says_under_every_router(tmp_path, router):
     asked = PLACEABLE if router in BY_WORDS else PLACEABLE | OTHERS
     rows, etl, path, out, matched = told_by(tmp_path, router, asked)
