@@ -89,6 +89,7 @@ test: $(COMPLETE) warmed
 # Then the kernels' tests again with bounds checked, and without the compiler.
 ENGINE_TESTS := tests/baselines tests/unit/papers tests/unit/boolean tests/unit/topk tests/unit/knn tests/unit/skyline tests/unit/matching/test_slots.py tests/unit/matching/test_words.py tests/unit/distribution/test_signature_parts.py tests/property/test_topk_room.py
 test-long: $(COMPLETE) warmed cluster-programs
+	@-$(BIN)/python -m tests.support.apache_kafka
 	@$(BIN)/python -m pytest -m "slow or wide or long or cluster" --hypothesis-profile searching --timeout 3600 $(ARGS)
 	@$(BIN)/python -m pytest tests/property --hypothesis-profile searching --timeout 3600
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest $(EVERY_ROW) --timeout 3600 $(ENGINE_TESTS)

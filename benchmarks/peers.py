@@ -24,7 +24,8 @@ from matching.model import Int32, MessageBatch, SubscriptionTable
 from matching.space import Space
 from matching.storage.slots import SlotMap
 
-#: Filters of `benchmarks.searches` as columns, and whether message m passes those of subscription s, but for octagons.
+#: Filters of `benchmarks.searches` as columns, and whether message m passes those of subscription s, but for octagons
+#: and what is asked of words.
 _FILTERS = ", ".join(
     ["price_low bigint, price_high bigint, beds_low bigint, types bigint[]", *(f"{c} float8" for c in ("x", "y", "z"))]
     + ["chord float8"]
@@ -44,7 +45,8 @@ _MEET = "s.west <= m.east AND s.east >= m.west AND s.south <= m.north AND s.nort
 #: PostgreSQL's types of columns that are no doubles.
 _TYPES = {
     "number": "int8", "rarest": "int4", "row": "int4", "rest": "int4[]", "terms": "int4[]", "types": "int8[]",
-    "shape": "text", **dict.fromkeys(("price_low", "price_high", "beds_low", "price", "beds", "type"), "int8"),
+    **dict.fromkeys(("shape", "query", "text"), "text"),
+    **dict.fromkeys(("price_low", "price_high", "beds_low", "price", "beds", "type"), "int8"),
 }  # fmt: skip
 
 
@@ -139,6 +141,12 @@ def homes_of(batch: MessageBatch) -> dict[str, Any]:
     }
 
 
+def texts_of(batch: MessageBatch) -> dict[str, Any]:
+    """The column of texts, where messages have the order of their words."""
+    texts = searches.texts_of(batch)
+    return {"text": texts} if texts else {}
+
+
 class DuckDB(Peer):
     """In this process, in memory, on one thread: a hash join over the rarest keyword.
 
@@ -155,15 +163,15 @@ class DuckDB(Peer):
         import duckdb
 
         self._sql = duckdb.connect(config={"threads": 1})
-        self._octagons = FilterStore()
+        self._others = FilterStore()
 
     def insert(self, table: SubscriptionTable) -> Int32:
-        """Octagons are kept beside, since DuckDB's own are in an extension, and are tested by the engines' kernel."""
-        self._octagons.insert(searches.octagons_of(table), table.number.astype(np.int32))
+        """What needs extensions in DuckDB, octagons and phrases, is kept beside, and tested by the engines' kernel."""
+        self._others.insert(searches.beyond_joins(table), table.number.astype(np.int32))
         return super().insert(table)
 
     def _take_in(self, rows: pa.Table) -> None:
-        rows = rows.drop_columns("shape") if "shape" in rows.column_names else rows
+        rows = rows.drop_columns(["shape", "query"]) if "shape" in rows.column_names else rows
         if not len(self):
             filters = f"{_FILTERS}, " if "chord" in rows.column_names else ""
             columns = f"number BIGINT, rarest INTEGER, {_BOX}, {filters}rest INTEGER[]"
@@ -189,7 +197,7 @@ class DuckDB(Peer):
         lacking = carried[np.minimum(np.searchsorted(carried, wanted), len(carried) - 1)] != wanted
         good = np.bincount(pair[lacking], minlength=len(row)) == 0
         row, number = row[good], hits["number"].to_numpy()[good]
-        inside = self._octagons.passing(number.astype(np.int32), row.astype(np.int32), batch)
+        inside = self._others.passing(number.astype(np.int32), row.astype(np.int32), batch)
         return (row, number) if inside is None else (row[inside], number[inside])
 
 
@@ -244,8 +252,10 @@ class PostGIS(Peer):
         """Make the tables."""
         drawn = f"geometry GENERATED ALWAYS AS (ST_MakeEnvelope({', '.join(_SIDES)})) STORED"
         shape = "shape text, covers geometry GENERATED ALWAYS AS (shape::geometry) STORED"
+        query = "query text, asked tsquery GENERATED ALWAYS AS (to_tsquery('simple'::regconfig, query)) STORED"
+        text = "text text, words tsvector GENERATED ALWAYS AS (to_tsvector('simple'::regconfig, text)) STORED"
         point = "point geometry GENERATED ALWAYS AS (ST_MakePoint(west, south)) STORED"
-        searched, home = (f"{_FILTERS}, {shape}, ", f"{_HOME}, {point}, ") if filters else ("", "")
+        searched, home = (f"{_FILTERS}, {shape}, {query}, ", f"{_HOME}, {point}, {text}, ") if filters else ("", "")
         self._sql.execute(
             f"CREATE UNLOGGED TABLE subscriptions "
             f"(number bigint, rarest int, {_BOX}, region {drawn}, {searched}rest int[]); "
@@ -275,8 +285,10 @@ class PostGIS(Peer):
         """Copy the messages, join, fetch."""
         terms = pa.ListArray.from_arrays(batch.term_offsets.astype(np.int32), batch.terms)
         box, homes = {side: getattr(batch, side) for side in _SIDES}, homes_of(batch)
-        columns = {"row": np.arange(len(batch)), **box, **homes, "terms": terms}
+        texts = texts_of(batch)
+        columns = {"row": np.arange(len(batch)), **box, **homes, **texts, "terms": terms}
         passes = f"{_PASS} AND (s.covers IS NULL OR ST_Covers(s.covers, m.point))" if homes else ""
+        passes += " AND (s.asked IS NULL OR m.words @@ s.asked)" if texts else ""
         with self._sql.transaction(), self._sql.cursor(binary=True) as cursor:
             cursor.execute("TRUNCATE messages")
             self._copy("messages", pa.table(columns))

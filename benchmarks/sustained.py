@@ -38,6 +38,8 @@ from tests.support.serving import lines_of as rows_of
 _AT_ONCE, _GROUP = 20_000, 1_000
 #: Seconds without a further event after which the client has everything, and within which it must.
 _QUIET_S, _DRAIN_S = 3.0, 300.0
+#: Seconds after which a producer that waits for outcomes looks whether the server is still there.
+_LOOK_S = 0.5
 #: Commonest words, which no search has.
 _COMMON = 100
 _EVENT = re.compile(rb'"subscription_id":"s(\d+)","message_id":"m(\d+)"')
@@ -193,7 +195,9 @@ class _Producer:
         From when a group was due, or sent at no rate, to its last outcome; those around a kill are left out.
     """
 
-    def __init__(self, homes: Homes):
+    def __init__(self, homes: Homes, ahead: int = 0):
+        self._ahead = ahead or 2**62
+        self._came = threading.Condition()
         self.acknowledged = 0
         self.refused = 0
         self.sent_s: list[float] = []
@@ -218,12 +222,21 @@ class _Producer:
         with suppress(OSError):
             for begin in self._turns(first, rate, stop_s, due):
                 data = self.lines(begin, begin + _GROUP)
+                self._await_outcomes(begin, reading)
+                if not rate:
+                    due[-1] = time.monotonic()
                 if begin // _GROUP >= len(self.sent_s):
                     self.sent_s.append(time.monotonic())
                 connection.send(b"%x\r\n%b\r\n" % (len(data), data))
             connection.send(b"0\r\n\r\n")
         reading.join()
         connection.close()
+
+    def _await_outcomes(self, begin: int, reading: threading.Thread) -> None:
+        """Wait while too many groups before this one have no outcomes."""
+        with self._came:
+            while begin - self.acknowledged >= self._ahead * _GROUP and reading.is_alive():
+                self._came.wait(_LOOK_S)
 
     @staticmethod
     def _turns(first: int, rate: float, stop_s: float, due: list[float]) -> Iterator[int]:
@@ -252,6 +265,8 @@ class _Producer:
                 now_s = time.monotonic()
                 groups = range((before - first) // _GROUP, (self.acknowledged - first) // _GROUP)
                 self.late_s += [now_s - due[group] for group in groups]
+                with self._came:
+                    self._came.notify()
 
 
 def bench(
@@ -261,6 +276,7 @@ def bench(
     rate: Annotated[float, "messages a second; 0: as fast as they are taken"] = 40_000.0,
     seconds: Annotated[float, "of sending"] = 300.0,
     kills: Annotated[int, "of the server, evenly over them"] = 2,
+    ahead: Annotated[int, "groups sent before their outcomes come; 0: as the sockets keep, some 30,000 lines"] = 0,
     limit: Annotated[int, "different messages at most"] = 40_000,
     options: Annotated[str, "further options of `skyray serve`, separated by blanks"] = "",
     seed: Annotated[int, "of the searches"] = 0,
@@ -271,7 +287,7 @@ def bench(
     made, inside = searches_of(homes, searches, matches, seed)
     tell(f"{len(homes.tails):,} messages, {searches:,} searches {2 * made.reach:.3f} degrees wide")
     port, restarts, spent_s, run_s = free_port(), [], 0.0, 0.0
-    producer = _Producer(homes)
+    producer = _Producer(homes, ahead)
     with tempfile.TemporaryDirectory(prefix="skyray-sustained-") as scratch:
         words = Path(scratch) / "out", *options.split()
         context = get_context("spawn")
@@ -310,7 +326,7 @@ def bench(
     return {
         "workload": {
             "searches": searches, "matches": matches, "rate": rate, "seconds": seconds, "kills": kills, "seed": seed,
-            "bytes_a_line": sum(map(len, homes.tails)) / len(homes.tails),
+            "ahead": ahead, "bytes_a_line": sum(map(len, homes.tails)) / len(homes.tails),
         },
         "acknowledged": producer.acknowledged,
         "messages_s": producer.acknowledged / run_s,

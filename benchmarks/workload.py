@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from benchmarks.searches import with_attributes, with_filters
+from benchmarks import searches
 from matching import model
 from matching.errors import ConfigError, InputError
+from matching.filter_programs import Instruction
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, SubscriptionTable, take_ragged
 from matching.reserved import with_reserved, without_reserved
 from matching.space import EARTH, Space
@@ -37,7 +38,7 @@ _LOW, _HIGH = np.reshape(WORLD[:4], (2, 2, 1))
 _SIZE = _HIGH - _LOW
 #: How fast messages come, where their times matter: the rate of the CIQ paper.
 MESSAGES_PER_S = 5.0
-_CITIES, _CITY_SHARE, _WORDS = 100, 0.85, 50_000
+_CITIES, _CITY_SHARE, _WORDS = 100, 0.85, searches.WORDS
 #: The commonest words, which a workload without stop words leaves out: about two fifths of all that is said.
 _STOP_WORDS = 100
 #: Chosen so that a message matches about 110 of 1,000,000 boolean subscriptions.
@@ -67,7 +68,7 @@ _CHOICES = {
 #: Workloads of searches by name, as parts of a `BooleanRecipe`.
 _SEARCHES: Mapping[str, Any] = {
     "saved-searches": {"regions": "city"},
-    "portal": {"regions": "district", "wordless": 0.6},
+    "portal": {"regions": "district", "wordless": 0.6, "phrases": 0.2, "groups": 0.1, "beginnings": 0.1},
 }
 Table = TypeVar("Table", MessageBatch, SubscriptionTable)
 
@@ -97,7 +98,11 @@ class BooleanRecipe(NamedTuple):
     shape: str = "point"  # or "range", for squares of "small" sides
     words: tuple[int, int] = TEXTS["short"]  # fewest and most draws of words
     searches: bool = False  # whether messages have attributes, and subscriptions filters (`benchmarks.searches`)
-    wordless: float = 0.0  # share of the subscriptions that have no keywords, of searches
+    # Of searches: shares of those that have no keywords, a phrase, alternatives, or the beginning of a word.
+    wordless: float = 0.0
+    phrases: float = 0.0
+    groups: float = 0.0
+    beginnings: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
@@ -136,14 +141,19 @@ def make_messages(
     lengths = rng.integers(*recipe.words, count, endpoint=True)
     if recipe.words != PLAIN_BOOLEAN.words:
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
-    offsets, terms, counts, idf = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
+    offsets, terms, counts, idf, order = _texts(rng, lengths, 0 if recipe.stop_words else _STOP_WORDS)
     weights = unit_weights(counts * idf[terms], offsets)
+    if recipe.beginnings:
+        idf = np.concatenate([idf, np.zeros(searches.WORDS + searches.BEGINNINGS - idf.shape[0])])
+        offsets, terms, counts, weights = searches.with_beginnings(offsets, terms, counts, weights)
     if recipe.wordless:
         everywhere = np.ones(count, np.bool_)
         narrow = counts.astype(np.int32)
         offsets, terms, weights, counts = with_reserved(idf.shape[0], everywhere, offsets, terms, weights, narrow)
     batch = point_messages(places, offsets, terms, weights, counts if timed else None, space)
-    return Messages(with_attributes(batch, seed) if recipe.searches else batch, idf)
+    if recipe.phrases:
+        batch = changed(batch, order_offsets=np.concatenate([[0], np.cumsum(lengths)]), order=order)
+    return Messages(searches.with_attributes(batch, seed) if recipe.searches else batch, idf)
 
 
 def point_messages(
@@ -241,8 +251,24 @@ def boolean_subscriptions(
     table = _table(rng, worded, like, model.BOOLEAN, recipe.keywords, region=region)
     if not recipe.searches:
         return table
-    none = np.random.default_rng([seed, 10]).random(count) < recipe.wordless
-    return with_filters(_without_words(table, none, messages.idf.shape[0]), messages.batch, like, seed, none)
+    shares = recipe.wordless, recipe.phrases, recipe.groups, recipe.beginnings
+    drawn = np.searchsorted(np.cumsum(shares), np.random.default_rng([seed, 10]).random(count), side="right")
+    queries: Mapping[int, Instruction] = {}
+    if recipe.phrases or recipe.groups or recipe.beginnings:
+        terms, queries = searches.queries_of(messages.batch, like, drawn, seed)
+        offsets, flat = table.term_offsets, np.concatenate([np.zeros(0, np.int32), *terms.values()])
+        lengths = np.diff(offsets)
+        kept = ~np.repeat(np.isin(np.arange(count), list(terms)), lengths)
+        row = np.repeat(np.arange(count), lengths)[kept]
+        row = np.concatenate([row, np.repeat(list(terms), list(map(len, terms.values())))]).astype(np.int64)
+        flat = np.concatenate([table.terms[kept], flat])
+        by_row = np.lexsort((flat, row))
+        offsets = np.searchsorted(row[by_row], np.arange(count + 1))
+        flat = flat[by_row].astype(np.int32)
+        table = table.having(term_offsets=offsets, terms=flat, weights=unit_weights(messages.idf[flat], offsets))
+    none = drawn == 0
+    table = _without_words(table, none, messages.idf.shape[0])
+    return searches.with_filters(table, messages.batch, like, seed, none, queries)
 
 
 def _without_words(table: SubscriptionTable, none: NDArray[np.bool_], reserved: int) -> SubscriptionTable:
@@ -327,13 +353,17 @@ def _places(rng: np.random.Generator, count: int, places: str) -> Float64:
     return np.clip(found, _LOW, _HIGH)
 
 
-def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int64, Int32, Int64, Float64]:
-    """Term offsets, terms ascending in each message, their counts, idf by term; without the commonest words."""
+def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int64, Int32, Int64, Float64, Int32]:
+    """Term offsets, terms ascending in each message, their counts, idf by term, terms in order of appearance.
+
+    Without the commonest words.
+    """
     rank = np.arange(_WORDS)
     weight = np.cumsum(np.where(rank < left_out, 0.0, 1.0 / (rank + 2.0)))
     row = np.repeat(np.arange(lengths.shape[0]), lengths)
     word = np.searchsorted(weight, rng.random(row.shape[0]) * weight[-1], side="right")
     pairs, counts = np.unique(row * _WORDS + word, return_counts=True)
+    drawn = word
     row, word = np.divmod(pairs, _WORDS)
     frequency = np.bincount(word, minlength=_WORDS)
     # Words nobody uses are no terms; among equals the commoner word of the recipe comes last.
@@ -343,7 +373,7 @@ def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int
     order = np.lexsort((term_of[word], row))
     idf = np.log1p(lengths.shape[0] / frequency[by_frequency])
     offsets = np.searchsorted(row, np.arange(lengths.shape[0] + 1))
-    return offsets, term_of[word][order], counts[order], idf
+    return offsets, term_of[word][order], counts[order], idf, term_of[drawn]
 
 
 def _table(

@@ -24,6 +24,7 @@ from topology.core.metrics import LatencyHistogram, RunSnapshot
 from topology.store_folder import run_folder
 
 if TYPE_CHECKING:
+    from gateway.serve.disk_use import DiskFigures
     from gateway.serve.door import Door
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -106,6 +107,7 @@ class DoorFigures(Collector):
         yield from stream_families(
             wal, len(wal.ends), refused, misfits, len(registry), door.updates(), door.latency, feed
         )
+        yield from disk_families(door.disk.figures())
         for figures in door.more_figures:
             yield from figures()
         yield from sink_families(door.sinks())
@@ -209,6 +211,15 @@ def sink_families(figures: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     ):
         if shown:
             yield labelled(f"sink_{name}", what, "sink", [(one["name"], one[name]) for one in shown], kind)
+
+
+def disk_families(disk: "DiskFigures") -> Iterator[Metric]:
+    """What the folder takes of its disk."""
+    yield labelled("disk_bytes", "Size of the folder", "what", disk.size_bytes.items(), GaugeMetricFamily)
+    yield gauge("disk_free_bytes", "Free on the disk of the folder", disk.free_bytes)
+    if disk.full_s is not None:
+        what = "When the disk is full at the pace of the last day; not there if it is not in sight"
+        yield gauge("disk_full_timestamp_seconds", what, disk.full_s)
 
 
 def latency_family(latency: LatencyHistogram) -> Metric:

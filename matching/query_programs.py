@@ -25,9 +25,14 @@ from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, 
 from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
 from matching.text import fold_accents, has_unspaced, tokenise
 from matching.vocabulary import Vocabulary
-from matching.words.beginnings import MARK, SHORTEST
+from matching.words.beginnings import MARK, NEAR, SHORTEST, SHORTEST_NEAR
 
-_ONE_WORD = f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces"
+#: Ways in which a phrase may be written.
+_MOST_WAYS = 16
+_ONE_WORD = (
+    f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces, "
+    f"and ~1 behind one of {SHORTEST_NEAR} or more"
+)
 
 
 class Query(NamedTuple):
@@ -103,10 +108,15 @@ def _query(bound: Node, vocabulary: Vocabulary) -> Query:
 def clauses_of(query: Query, vocabulary: Vocabulary) -> Iterator[tuple[str, bytes]]:
     """The parts of a query that must all hold: the text of each, and its program."""
     for part in query.tree.parts if query.tree.operation == ALL else (query.tree,):
-        yield str(part), program_of(_conjunction((part,), vocabulary))
+        yield str(part), program_of(instructions_of_clause(part, vocabulary))
     words = [part for part in query.tree.parts if _decided_by(part) is not None]
     if query.tree.operation == ALL and words:  # a filter has these together
         yield " ".join(map(str, words)), program_of(_conjunction(words, vocabulary))
+
+
+def instructions_of_clause(clause: Node, vocabulary: Vocabulary) -> list[Instruction]:
+    """As `instructions_of_query`, of a part of the tree of a query."""
+    return _conjunction((clause,), vocabulary)
 
 
 def instructions_of_query(
@@ -165,27 +175,32 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
     terms = vocabulary.terms_of(text)
     if not terms:
         return Refusal("bad_query", f"there is no word in {shown(text)}: leave it out")
-    if leaf.operation == PHRASE and has_unspaced(text) and (len(vocabulary.words_of(text)) > 1 or leaf.value[1]):
-        what = "is a phrase of a script without spaces: write each of its words alone, or all without a space between"
-        return Refusal("bad_query", f"{leaf} {what}")
+    if leaf.operation == PHRASE and has_unspaced(text):
+        if leaf.value[1]:
+            what = "has words of a script without spaces, which cannot be counted: leave the ~ out"
+            return Refusal("bad_query", f"{leaf} {what}")
+        if len(_phrases(vocabulary.words_of(text))) > _MOST_WAYS:
+            what = f"may be written in over {_MOST_WAYS} ways, with and without spaces: write fewer words in the quotes"
+            return Refusal("bad_query", f"{leaf} {what}")
     stopped = next((term for term in terms if term in vocabulary.stop_terms), None)
     return None if stopped is None else Refusal("stop_term", f"{stopped!r} was removed from the messages")
 
 
 def _beginning(leaf: Node, vocabulary: Vocabulary) -> str:
     """How the words of a beginning begin, folded as the vocabulary's, and not stemmed; "" if it cannot be asked for."""
-    text = leaf.value[0]
+    text, near = leaf.value[0].removesuffix(NEAR), leaf.value[0][-1:] == NEAR
     tokens = [] if has_unspaced(text) else tokenise(text)
-    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < SHORTEST:
+    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < (SHORTEST_NEAR if near else SHORTEST):
         return ""
-    return fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]
+    return (fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]) + NEAR * near
 
 
 def _bound(node: Node, vocabulary: Vocabulary) -> Node:
     """The tree with a term in each word."""
     if node.operation == PREFIX:
         beginning = _beginning(node, vocabulary)
-        words = [beginning + MARK] if vocabulary.grows else vocabulary.words_from(beginning)
+        own = beginning if beginning.endswith(NEAR) else beginning + MARK
+        words = [own] if vocabulary.grows else vocabulary.words_from(beginning)
         return Node(PREFIX, value=(beginning, tuple(words)))
     if node.operation == WORD and vocabulary.keeps_order:
         return Node(ALL, tuple(map(node_of, vocabulary.words_of(node.value))))
@@ -193,10 +208,30 @@ def _bound(node: Node, vocabulary: Vocabulary) -> Node:
         return Node(ALL, tuple(Node(WORD, value=term) for term in vocabulary.keyword_terms(node.value)))
     if node.operation == PHRASE:
         words = vocabulary.words_of(" ".join(node.words()))
-        terms = tuple(term for word in words for term in word.terms)
+        terms = [term for word in words for term in word.terms]
         alone = len(words) == 1 and (vocabulary.keeps_order or len(terms) == 1) and not node.value[1]
-        return node_of(words[0]) if alone else node._replace(value=(terms, node.value[1]))
+        if alone:
+            return node_of(words[0])
+        return Node(ANY, tuple(node._replace(value=(one, node.value[1])) for one in _phrases(words)))
     return node._replace(parts=tuple(_bound(part, vocabulary) for part in node.parts))
+
+
+def _phrases(words: Sequence[Word]) -> list[tuple[str, ...]]:
+    """The terms in a row that a phrase may be.
+
+    Where two words of a script without spaces meet, people write a space or none. Of more ways than `_MOST_WAYS` some
+    are left out.
+    """
+    ways: list[tuple[str, ...]] = [()]
+    for word in words:
+        more = [(*way, way[-1] + word[0]) for way in ways if way and _meet(way[-1], word[0])]
+        ways = [(*way, *word.terms) for way in (*ways, *more)][: _MOST_WAYS + 1]
+    return ways
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether two pieces are characters that have a pair between them where they touch."""
+    return all(has_unspaced(piece) and piece[0] not in "#@" for piece in (one, other))
 
 
 def positive_words(node: Node) -> Iterator[str]:

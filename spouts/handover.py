@@ -12,9 +12,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
+from spouts.log import Record
 
 #: Bytes of batches that wait for the spout, and of changes; the oldest are dropped beyond.
 MOST_BYTES, MOST_CHANGES_BYTES = 64 << 20, 256 << 20
+#: Bytes of a record without changes and terms, and of a term, about.
+_RECORD_BYTES, _TERM_BYTES = 600, 80
 
 _T = TypeVar("_T")
 
@@ -32,6 +35,24 @@ class Handed(NamedTuple):
     unknown_words: int
     end: int
     changes: tuple[int, ...]
+
+
+class HandedRecord(NamedTuple):
+    """A record without its messages.
+
+    record : Record          without block and terms
+    end : int                where the next record begins, in bytes
+    changes : ChangeBlock    None without any
+    """
+
+    record: Record
+    end: int
+    changes: ChangeBlock | None
+
+    @property
+    def size_bytes(self) -> int:
+        lines = 0 if self.changes is None else self.changes.size_bytes
+        return _RECORD_BYTES + _TERM_BYTES * len(self.record.admitted.terms) + lines
 
 
 class ByOffset(Generic[_T]):
@@ -87,22 +108,25 @@ class Handover:
     ----------
     came : threading.Event
         Set with each record that is in the log; the spout clears it before it looks.
+    end : int
+        Bytes of the log.
     batches : ByOffset of Handed
-    changes : ByOffset of ChangeBlock
+    records : ByOffset of HandedRecord
     """
 
     def __init__(self) -> None:
         self.came = threading.Event()
+        self.end = 0
         self.batches = ByOffset[Handed](MOST_BYTES)
-        self.changes = ByOffset[ChangeBlock](MOST_CHANGES_BYTES)
+        self.records = ByOffset[HandedRecord](MOST_CHANGES_BYTES)
 
-    def put(self, offset: int, handed: Handed | None, changes: ChangeBlock | None) -> None:
-        """Leave what a record has that is in the log; of what is None the spout is to read the record."""
-        if changes is not None:
-            self.changes.put(offset, changes, changes.size_bytes)
+    def put(self, offset: int, record: HandedRecord, handed: Handed | None) -> None:
+        """Leave a record that is in the log, and its messages; without these the spout is to read them."""
+        self.records.put(offset, record, record.size_bytes)
         if handed is not None:
             rows = handed.rows
             self.batches.put(offset, handed, sum(column.nbytes for column in (*rows.messages, *rows.names)))
+        self.end = record.end
         self.came.set()
 
 

@@ -122,7 +122,7 @@ class LogSource(MessageSource):
         while True:
             place = self.place
             handed = self._handover.batches.take(place[1]) if self._handover is not None else None
-            if handed is None and not self._reader.more:
+            if handed is None and not self.more:
                 return None
             if handed is not None:
                 self._reader.offset = handed.end
@@ -148,8 +148,8 @@ class LogSource(MessageSource):
 
     @property
     def more(self) -> bool:
-        """Whether `read` would find something."""
-        return self._reader.more
+        """Whether `read` would find something; without a system call where this process logs."""
+        return self._reader.more if self._handover is None else self._handover.end > self._reader.offset
 
     def close(self) -> None:
         self._reader.close()
@@ -295,7 +295,7 @@ class LoggedSubscriptions(Spout):
         self._context = context
         self._words = LoggedWords(self.log, self.vocabulary, self.most_terms)
         handover = handover_of(self.log)
-        self._handed = None if handover is None else handover.changes
+        self._handed = None if handover is None else handover.records
         self._rows = SubscriptionRows(MessageWords(self._words.vocabulary), self.space, self.kinds)
         self._index: MessageIndex | None = None
         self._reader = LogReader(self.log)
@@ -369,36 +369,33 @@ class LoggedSubscriptions(Spout):
         """Read some of the changes that wait, or all, up to the next message."""
         reader, left = self._reader, most
         while left is None or left > 0:
-            place = self._next_seq, reader.offset
+            offset = reader.offset
             record = reader.skim()
+            reader.offset = offset
             if record is None or record.last_seq >= 0:
-                reader.offset = place[1]
                 self._at_end |= record is None
                 return
-            if record.lines:  # the last record is read whole
-                self._take(record, place)
-            else:
-                reader.offset = place[1]
-                record = self._read() or record
+            record = self._read() or record
             left = None if left is None else left - len(record.lines)
 
     def _read(self) -> Record | None:
         """Read a record; its changes wait, without those that were emitted before a checkpoint."""
-        place = self._next_seq, self._reader.offset
-        record = self._reader.read_changes()
-        if record is not None:
-            self._take(record, place)
-        return record
-
-    def _take(self, record: Record, place: tuple[int, int]) -> None:
+        place, block = (self._next_seq, self._reader.offset), None
+        handed = None if self._handed is None else self._handed.take(place[1])
+        if handed is None:
+            record = self._reader.read_changes()
+            if record is None:
+                return None
+        else:
+            record, self._reader.offset, block = handed
         self._words.take(record, self._reader.offset)
         if record.lines:
             at = self._next_seq + np.array(record.changes, np.int64)
             taken = int(np.searchsorted(at, self._through, "right"))
-            block = None if self._handed is None else self._handed.take(place[1])
             if taken < len(at):
                 self._waiting.append(_Waiting(place, at, block or self._checked(record.lines), taken))
         self._next_seq += record.messages
+        return record
 
     def _checked(self, lines: Sequence[bytes]) -> ChangeBlock:
         """The changes of lines, by the words that are known so far."""

@@ -262,9 +262,10 @@ class LogReader:
         except (msgspec.MsgspecError, ValueError):
             return None
         if head.format != FORMAT:
+            converts = "`skyray convert FOLDER TO` writes a folder of it"
             raise CheckpointError(
                 f"{self.path}: has records of format {head.format} at byte {self.offset:,}, and this release reads "
-                f"format {FORMAT}: `skyray convert FOLDER TO` writes a folder of it"
+                f"format {FORMAT}: {converts if head.format < FORMAT else 'resume it with the later release'}"
             )
         return head
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import left_out
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.costs import slow_tests
 from tests.support.covering import sampled
 
@@ -143,6 +144,13 @@ def ray_session():
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """A node of Apache Kafka for tests marked `kafka` that leave it running."""
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -123,6 +123,8 @@ def filter_refusal(
     refused = kinds_without_filters(kinds, window_indexes)
 
     def check(parsed: ParsedSubscription) -> Refusal | None:
+        if not parsed.filter and not parsed.unknown_others:
+            return None
         if not objects and asked_in(parsed.filter) != USUAL:
             return Refusal(
                 "needs_objects", "has on, or compares with the version before: begin the stream with --objects"

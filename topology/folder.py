@@ -12,19 +12,25 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from matching.errors import ConfigError, InputError, InUseError
+from matching.errors import CheckpointError, ConfigError, InputError, InUseError
 from matching.part_names import whole_parts
+from matching.words.tokeniser import RULES
 from spouts.history import history_of
+from spouts.log import FORMAT as LOG_FORMAT
 from topology.core.checkpoint.storage import LocalDisk, remove_parts, written
+from topology.core.checkpoint.store import FORMAT as CHECKPOINT_FORMAT
 from topology.core.places import checksum
 
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 #: State of a run that `run.json` calls running, although no process has the lock.
 DIED = "interrupted (its process died)"
 REPORT = "run.json"
+#: The formats of a folder that have numbers, as this release writes them; `run.json` has them.
+FORMATS = {"log": LOG_FORMAT, "checkpoint": CHECKPOINT_FORMAT, "words": RULES}
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.
@@ -199,22 +205,53 @@ class RunFolder:
                     file.unlink()
 
     def report(self) -> dict[str, Any]:
-        """The contents of `run.json`. Raises InputError if it is missing or no JSON."""
+        """The contents of `run.json`. Raises InputError if it is missing, else as `decoded_report`."""
         path = self.path / REPORT
         try:
-            values = json.loads(path.read_text())
+            data = path.read_bytes()
         except FileNotFoundError:
             raise InputError("no_run", f"{self.path}: has no run.json; name the --out of a `skyray run`") from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
-        if not isinstance(values, dict):
-            raise InputError("broken_file", f"{path}: is no report of a run; run again")
-        return values
+        return decoded_report(data, path)
 
     def write_report(self, state: str, values: Mapping[str, Any]) -> None:
         """Write `run.json`, wholly or not at all."""
         with written(LocalDisk(self.path), REPORT, f".{REPORT}.tmp") as file:
-            file.write(json.dumps({"state": state, **values}, indent=1, sort_keys=True).encode())
+            file.write(encoded_report(state, values))
+
+
+def encoded_report(state: str, values: Mapping[str, Any]) -> bytes:
+    """`run.json` with a state and values, and the release and formats by which a folder is known for a later one's."""
+    stamp = {"release": version("skyray"), "formats": FORMATS}
+    return json.dumps({"state": state, **values, **stamp}, indent=1, sort_keys=True).encode()
+
+
+def decoded_report(data: bytes, path: "Path | str") -> dict[str, Any]:
+    """The contents of `run.json`.
+
+    Raises
+    ------
+    InputError
+        If it is no JSON object.
+    CheckpointError
+        If a later release has written it, in formats that this one does not read.
+    """
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise InputError("broken_file", f"{path}: cannot be read ({error}); run again") from error
+    if not isinstance(values, dict):
+        raise InputError("broken_file", f"{path}: is no report of a run; run again")
+    formats, release = values.get("formats") or FORMATS, values.get("release")  # earlier releases did not note them
+    later = [name for name, number in formats.items() if number > FORMATS.get(name, 0)]
+    if later:
+        raise CheckpointError(
+            f"{path}: the folder was written by Skyray {release}, whose {later[0]} has format {formats[later[0]]}, and "
+            f"this is Skyray {version('skyray')}, which has format {FORMATS.get(later[0], 'none')}: install Skyray "
+            f"{release} or a later one, or restore a backup of before it"
+        )
+    return values
 
 
 def _try_lock(lock: Any) -> bool:

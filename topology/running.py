@@ -333,7 +333,7 @@ def _replaced(config: RunConfig, folder: RunFolder) -> CheckpointStore | None:
     """The checkpoints of the run that is replaced, if they lie elsewhere than in its folder."""
     try:
         values = folder.report()
-    except InputError:
+    except (CheckpointError, InputError):  # of a later release
         return None
     settings, name = values.get("settings"), values.get("run")
     place = settings.get("checkpoints") if isinstance(settings, dict) else None

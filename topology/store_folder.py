@@ -6,7 +6,6 @@ is the same on a disk of this machine.
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from matching.errors import ConfigError, DeliveryError, InputError, InUseError
 from topology.core.checkpoint.fence import COMMITTED, Committed, Fence, claim
 from topology.core.objects import Object, Taken
 from topology.core.places import StorePath, place
-from topology.folder import REPORT, RunFolder
+from topology.folder import REPORT, RunFolder, decoded_report, encoded_report
 
 REJECTS = "rejected.jsonl"
 #: Times that the report is written while a process before this one writes its last.
@@ -139,17 +138,11 @@ class StoreFolder(RunFolder):
             found = self._read_report()
         if found is None:
             raise InputError("no_run", f"{self.path}: has no run.json; name the --out of a `skyray run`")
-        try:
-            values = json.loads(found.data)
-        except ValueError as error:
-            raise InputError("broken_file", f"{self.path}/{REPORT}: cannot be read ({error}); run again") from error
-        if not isinstance(values, dict):
-            raise InputError("broken_file", f"{self.path}/{REPORT}: is no report of a run; run again")
-        return values
+        return decoded_report(found.data, f"{self.path}/{REPORT}")
 
     def write_report(self, state: str, values: Mapping[str, Any]) -> None:
         """Write `run.json`. Raises InUseError if another process has claimed the run."""
-        data = json.dumps({"state": state, **values}, indent=1, sort_keys=True).encode()
+        data = encoded_report(state, values)
         if self._report is not None and self._report.data == data:
             return
         for _ in range(_TRIES):

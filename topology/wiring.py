@@ -353,7 +353,8 @@ def subscription_refusal(
         found = misplaced[parsed.kind, parsed.match, not parsed.words]
         if found is not None:
             return Refusal("not_placeable", f"{found} (--router {router}); use --router hashing or location")
-        return without_objects.get(kinds[parsed.kind].name) or filter_refused(parsed)
+        refused = without_objects.get(kinds[parsed.kind].name) if without_objects else None
+        return refused or filter_refused(parsed)
 
     return check
 

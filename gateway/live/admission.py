@@ -22,7 +22,7 @@ from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
-from matching.subscription_words import refused_when_new
+from matching.subscription_words import has_query_marks, refused_when_new
 from matching.synonyms import Synonyms
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.vocabulary import Vocabulary
@@ -61,6 +61,8 @@ class _RefusedSubscription(InputError):
 _QUOTED = 40
 #: Attributes that a refusal names.
 _NAMED = 20
+#: Columns on which it depends whether a subscription is refused when it is new.
+_ASKED_WHEN_NEW = frozenset(("query", "where", "not_keywords", "include", "at", "until"))
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -221,6 +223,27 @@ class Admission:
             self.vocabulary.attributes = before  # what it named first is declared only if it is taken
             raise
 
+    def subscribe_new(
+        self, rows: Sequence[tuple[Mapping[str, Any], ParsedSubscription]], lines: Sequence[bytes]
+    ) -> int:
+        """Register subscriptions of ids that no other has or had, from the first on; returns how many.
+
+        It stops at one that `subscribe` would refuse, or has to ask more of. `rows` have their columns, and what
+        `check` says; `lines` are as they are logged.
+        """
+        accepted: list[Accepted] = []
+        for (row, one), line in zip(rows, lines, strict=True):
+            if not row.keys().isdisjoint(_ASKED_WHEN_NEW):
+                break
+            kind = self.kinds[one.kind]
+            if not kind.runs or self._refuses(one) is not None or has_query_marks(row.get("keywords")):
+                break
+            if not self.new_terms.of_subscription(_new_words(one)):
+                break
+            accepted.append(_accepted(row, one, kind, line))
+        self._put(accepted, [self.next_seq] * len(accepted))
+        return len(accepted)
+
     def _subscribe(self, row: Mapping[str, Any], checked: Checked | None, line: bytes) -> ParsedSubscription:
         parsed = self.check([row])[0] if checked is None else checked
         if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
@@ -237,9 +260,7 @@ class Admission:
             raise InputError(refusal.reason, f"subscription {name!r} {refusal.detail}")
         if not self.new_terms.of_subscription(_new_words(parsed)):
             raise InputError("too_many_terms", f"subscription {name!r}: {explain('too_many_terms', self.kinds)}")
-        box = (*point_of(row), *point_of(row)) if kind.place == "point" else parsed.region
-        free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell"), row.get("include")
-        self._put([Accepted(name, kind.code, line, box, *free)], [self.next_seq])
+        self._put([_accepted(row, parsed, kind, line)], [self.next_seq])
         return parsed
 
     def _with_declared(self, row: Mapping[str, Any]) -> Checked:
@@ -391,6 +412,14 @@ class Admission:
 
     def _needs_times(self) -> bool:
         return self.window.kind == "time" or self._fading > 0
+
+
+def _accepted(row: Mapping[str, Any], parsed: ParsedSubscription, kind: Kind, line: bytes) -> Accepted:
+    """What is known of a subscription that is accepted."""
+    place = point_of(row) if kind.place == "point" else ()
+    box = (*place, *place) if place else parsed.region
+    free = row.get("owner"), row.get("expires_at"), parsed.broad, row.get("tell"), row.get("include")
+    return Accepted(parsed.subscription_id, parsed.kind, line, box, *free)
 
 
 def _new_words(parsed: ParsedSubscription) -> tuple[str, ...]:

@@ -89,6 +89,15 @@ class OpenBatch:
         self.line = line.number
         self.size_bytes += len(line.data)
 
+    def subscribe(self, lines: Sequence[bytes], checked: Sequence[Change], came_s: float, line: int) -> None:
+        """Take subscriptions that came together; `line` is the number of the last one."""
+        self.changes += [len(self.messages)] * len(lines)
+        self.lines += lines
+        self.checked += checked
+        self.came_s += [came_s] * len(lines)
+        self.line = line
+        self.size_bytes += sum(map(len, lines))
+
     def note(self, line: int, came_s: float) -> None:
         """Take a line that has neither a message nor a change: it has declared an attribute."""
         self.came_s.append(came_s)

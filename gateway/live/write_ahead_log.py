@@ -40,7 +40,7 @@ from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
-from spouts.handover import Handed, Handover, close_handover, open_handover
+from spouts.handover import Handed, HandedRecord, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
@@ -186,6 +186,8 @@ class WriteAheadLog:
         if self._hands_over:
             self._handover = open_handover(self.log)
         newest_us, time_us, changes_wait = self.replay(admission, on_read)
+        if self._handover is not None:
+            self._handover.end = self.size_bytes
         self._declared = len(admission.vocabulary.attributes)
         refuse_lost(self.folder, self.log, self.size_bytes, self.next_seq - 1)
         self._clock.resume(newest_us, time_us, time.monotonic(), changes_wait)
@@ -230,7 +232,7 @@ class WriteAheadLog:
         """
         self._admission = admission
         time_us, newest_us, changes_wait = NO_FLOOR, NO_FLOOR, False
-        waiting: list[tuple[int, Record]] = []  # behind the last batch: the next one admits their words
+        waiting: list[tuple[int, int, Record]] = []  # behind the last batch: the next one admits their words
         size_bytes = self.log.stat().st_size if self.log.exists() else 0
         for record, offset, end in read_records(self.log) if size_bytes else ():
             if record.last_seq not in (-1, self.next_seq + record.messages - 1):
@@ -243,7 +245,7 @@ class WriteAheadLog:
             if record.last_seq >= 0:
                 waiting.clear()
             elif record.changes:
-                waiting.append((offset, record))
+                waiting.append((offset, end, record))
             if self.living is not None and record.block is not None:
                 self.living.take(self.next_seq, record.block)
             self._note(offset, record.last_seq, record.checksum)
@@ -258,11 +260,11 @@ class WriteAheadLog:
                     self.marks[record.last_seq] = time_us
                 else:
                     newest_us = time_us  # at most
-        for offset, record in waiting:
+        for offset, end, record in waiting:
             changes = admission.logged_words(record.lines)
             if isinstance(changes, Refusal):
                 raise CheckpointError(f"{self.log}: {_REFUSED_NOW} ({changes.reason}); restore it")
-            self._hand_over(offset, None, changes, record.lines)
+            self._hand_over(offset, end, record, None, changes)
         return newest_us, time_us, changes_wait
 
     def keep(self, batch: OpenBatch) -> None:
@@ -311,13 +313,15 @@ class WriteAheadLog:
             self._append(Record(-1, self.line))
 
     def _hand_over(
-        self, offset: int, handed: Handed | None, changes: Sequence[Change] = (), lines: Sequence[bytes] = ()
+        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Change]
     ) -> None:
-        """Leave what the record at an offset has to the spouts, if they run in this process."""
+        """Leave a record, which is at these bytes of the log, to the spouts, if they run in this process."""
         if self._handover is not None:
             assert self._admission is not None, "recover() comes first"
             admits = self._admission.vocabulary.most_terms > 0
-            self._handover.put(offset, handed, ChangeBlock.of(changes, lines, admits) if changes else None)
+            block = ChangeBlock.of(changes, record.lines, admits) if changes else None
+            whole = None if handed is None else Handed(*handed, end, record.changes)
+            self._handover.put(offset, HandedRecord(record._replace(block=None, terms=None), end, block), whole)
 
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""
@@ -362,8 +366,7 @@ class WriteAheadLog:
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
-            whole = None if handed is None else Handed(*handed, self.size_bytes + len(data), record.changes)
-            self._hand_over(self.size_bytes, whole, changes, record.lines)
+            self._hand_over(self.size_bytes, self.size_bytes + len(data), record, handed, changes)
             if self._durable is not None:
                 os.fsync(self._file.fileno())
         self.size_bytes += len(data)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute
 
+from gateway.runs.clauses import failed_clauses
 from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import Row
@@ -47,6 +48,8 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 _DID = {"enter": "entered", "leave": "left", "change": "changed", "match": "matched"}
 #: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
 _OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
+#: Reasons that a query may have: then its failed clauses are named.
+_OF_WORDS = ("query", "missing_keyword", "no_common_word")
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -194,10 +197,14 @@ def explained(
         stream.space.max_distance,
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
     )
-    verdict = judge(scene, subscription, next(_oracle_messages(target)))
+    message = next(_oracle_messages(target))
+    verdict = judge(scene, subscription, message)
     if verdict.failed is not None and verdict.reason in FILTER_REASONS:
         of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
         verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
+    query = query_of(owner.conditions.get("query"), stream.vocabulary)
+    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
+        verdict.clause = failed_clauses(query.tree, message, stream.vocabulary)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -347,11 +354,23 @@ def _versions_in_words(run: RunReader, seq: int, updates: Sequence[Mapping[str, 
         now = next((at for at in range(now, -1, -1) if names[at] == names[seq]), seq)
         rows = run.messages([one for one in (before, now) if one >= 0])
         ended = update["change"] == "leave" and ops[now] == DELETE
-        words = f"{_DID[update['change']]} with {'the deletion' if ended else 'version'} {rows[now].message_id}"
-        if before >= 0 and not ended and (changed := _changed(rows[before].attributes, rows[now].attributes)):
-            words += f": {changed}"
-        found.append(words)
+        found.append(version_words(update["change"], rows[now], None if before < 0 else rows[before], ended))
     return found
+
+
+def version_words(change: str, now: Row, before: Row | None, ended: bool = False) -> str:
+    """An update of an object in words, and what has changed: "entered with version v2: price 950 -> 890".
+
+    Parameters
+    ----------
+    change : str
+    now : Row            the version, or deletion, that causes it
+    before : Row or None    the version before that; None if there was none
+    ended : bool         `now` is a deletion
+    """
+    words = f"{_DID[change]} with {'the deletion' if ended else 'version'} {now.message_id}"
+    changed = "" if before is None or ended else _changed(before.attributes, now.attributes)
+    return f"{words}: {changed}" if changed else words
 
 
 def _before(names: Sequence[str], ops: Sequence[int], seq: int) -> int:
@@ -382,8 +401,6 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{far} km from the centre, where {kilometres(radius_m / 1000)} km are allowed"
     if failed.name == "polygon":
         return f"{message['lon']:g} {message['lat']:g}"
-    if clause := _clause(conditions, failed, vocabulary):
-        return f"{clause} fails"
     if failed.name == "without":
         return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
@@ -435,6 +452,9 @@ def _in_words(
         west, south, east, north = answer["subscription"]["region"]
         place = f"{answer['message']['lon']:g} {answer['message']['lat']:g}"
         more = f"{place} is not within {west:g} to {east:g}, {south:g} to {north:g}"
+        more += f"; of the query {verdict.clause}" if verdict.clause else ""
+    elif reason == "query":
+        more = verdict.clause
     elif verdict.failed is not None and reason not in RUN_REASONS:
         more = _why_not(answer, verdict.failed, vocabulary)
     elif reason == "before_registration":

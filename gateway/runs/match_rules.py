@@ -74,6 +74,7 @@ class Verdict:
     threshold : float      score of the k-th of them, None while there are fewer
     rivals : list          messages that rank before it, best first; of a skyline: that dominate it
     failed : NaiveInstruction or None    the first part of the filter that the message does not satisfy
+    clause : str           what of the query the message does not satisfy, in words; set by those who know the query
     """
 
     in_result: bool = False
@@ -88,6 +89,7 @@ class Verdict:
     threshold: float | None = None
     rivals: list[Rival] = field(default_factory=list)
     failed: NaiveInstruction | None = None
+    clause: str = ""
 
 
 class Lives:

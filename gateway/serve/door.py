@@ -1,13 +1,13 @@
 """State that the routes share: the stream, its writer and its hub."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway.live.admission import Admission
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.access import Access, Caller
+from gateway.serve.disk_use import DiskUse
 from gateway.serve.hub import Hub
 from gateway.serve.problems import ApiError, later, overloaded
 from gateway.serve.questions import Questions
@@ -46,6 +46,8 @@ class Door:
         From a row's arrival to the release of its updates.
     more_figures : list of callable
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
+    disk : DiskUse
+        Of the folder.
     feed : Feed or None
         What reads a source.
     sinks : callable
@@ -76,6 +78,7 @@ class Door:
         self.more_figures: list[Callable[[], Iterator[Any]]] = []
         self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
+        self.disk = DiskUse(wal.folder)
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
@@ -90,16 +93,14 @@ class Door:
             If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
         self.refuse_if_closing()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Outcome]] = loop.create_future()
+        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 
         def settle(outcomes: list[Outcome]) -> None:
             if not future.done():
                 future.set_result(outcomes)
 
         def report(outcomes: list[Outcome]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and its client with it
-                loop.call_soon_threadsafe(settle, outcomes)
+            self.hub.calls.call(settle, outcomes)
 
         if not self.writer.submit(rows, size_bytes, report, caller.name):
             if self.writer.failure is not None:

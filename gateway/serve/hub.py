@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from gateway.serve.event_forms import Form
 from gateway.serve.gaps import lost_events, unknown_position
+from gateway.serve.loop_calls import LoopCalls
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
 from gateway.serve.released import Released, UpdateRows, tagged
@@ -170,6 +171,8 @@ class Hub:
         Streams that have ended.
     on_release : callable
         Called when boundaries are released.
+    calls : LoopCalls
+        Into the event loop of the clients.
     """
 
     def __init__(
@@ -197,7 +200,7 @@ class Hub:
         self._number = 0
         self._closing = False
         self.on_release: Callable[[], None] = lambda: None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.calls = LoopCalls()
         self._trimming: asyncio.Task[None] | None = None
 
     @property
@@ -206,7 +209,7 @@ class Hub:
         return len(self._queues) + len(self._polls)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.calls.start(loop)
 
     @property
     def head(self) -> Position:
@@ -215,12 +218,10 @@ class Hub:
 
     def deliver(self, released: list[Released], through: int) -> None:
         """Put the next released boundaries into the log, and queue them for the clients; called by another thread."""
-        assert self._loop is not None, "the server starts first"
         if self._head is None:
             self._head = self.log.head
         self.log.append(released, through)
-        with suppress(RuntimeError):  # the loop has ended: clients read it from the parts
-            self._loop.call_soon_threadsafe(self._take, released, through, self.log.head)
+        self.calls.call(self._take, released, through, self.log.head)  # not at the end: clients read it from the parts
 
     def close(self) -> None:
         """End all streams, with a hint when to connect again."""

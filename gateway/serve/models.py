@@ -260,6 +260,15 @@ class AttributeOutcome(BaseModel):
     from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 
+class DiskUse(BaseModel):
+    """How much of its disk the stream's folder takes, measured once a minute at most."""
+
+    size_bytes: dict[str, int] = Field(description="of log, updates, index and checkpoints")
+    free_bytes: int
+    grows_bytes_per_s: float | None = Field(description="of the last day; null in the first minute")
+    full_at: str | None = Field(description="when the disk is full at this pace; null if not within ten years")
+
+
 class Stream(BaseModel):
     """What a client needs to know of the stream."""
 
@@ -283,6 +292,7 @@ class Stream(BaseModel):
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
+    disk: DiskUse | None = Field(default=None, description="only to a key with the scope admin, where there are keys")
 
 
 class Source(BaseModel):

@@ -1,5 +1,6 @@
 """`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`."""
 
+import asyncio
 import re
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -73,6 +74,7 @@ def routes(door: Door) -> APIRouter:
     )
     async def metrics() -> Response:
         """Counters and gauges in Prometheus' text format."""
+        await asyncio.to_thread(door.disk.figures)
         return Response(exposition(door), media_type=CONTENT_TYPE)
 
     @router.get("/v1/stream", summary="What the stream is, and how far it has come", response_model=Stream)
@@ -80,16 +82,19 @@ def routes(door: Door) -> APIRouter:
         """What a client needs to know to subscribe and to publish: attributes, kinds, world, window.
 
         `fields` are those of recent messages that no attribute is declared for, the most frequent first: a condition of
-        a subscription that names one declares it. Samples of their values only to a key with the scope admin.
+        a subscription that names one declares it. Samples of their values, and `disk`, only to a key with the scope
+        admin.
         """
         admission = door.admission
         facts = stream_facts(admission.vocabulary, admission.space, admission.kinds)
         misfits, schema = dict(admission.misfits), admission.vocabulary.attributes
         for row, one in zip(facts["attributes"], schema.attributes, strict=False):
             row["misfits"] = misfits.get(one.path, 0)
-        facts["fields"] = admission.recent.report(schema, caller_of(request).may("admin"))
+        may_admin = caller_of(request).may("admin")
+        facts["fields"] = admission.recent.report(schema, may_admin)
         through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.log.head.boundary}
-        return encoded({**facts, "window": door.wal.settings["window"], **through})
+        disk = (await asyncio.to_thread(door.disk.figures)).as_json() if may_admin else None
+        return encoded({**facts, "window": door.wal.settings["window"], **through, "disk": disk})
 
     @router.put(
         "/v1/stream/attributes/{name}",

@@ -23,7 +23,7 @@ from spouts.changes import NEVER
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
-_SORTED = json.JSONEncoder(sort_keys=True)
+_SORTED = json.JSONEncoder(sort_keys=True, check_circular=False)
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +118,7 @@ class Registry:
                 owner, earlier_at = owner or before.owner, before.at
                 if (gone := self._without(before)) is not None:
                     replaced.append(gone)
+                self.includes.pop(name, None)
             if owner:
                 self.owned[owner] += 1
             if expires_at is not None and (expires_us := expiry_us(expires_at)) is not None:
@@ -131,6 +132,9 @@ class Registry:
             if tell is not None:
                 self.tells[name] = tell
                 self.tells_changed.append(name)
+            if include is True or isinstance(include, list):
+                included = None if include is True else tuple(include)
+                self.includes[name] = Inclusion(included, self._kinds[kind].standing)
             made = Registered(number, name, names[kind], line, at, expires_us, owner, box, earlier_at)
             last[name] = active[number] = made
         self.next_number += len(ones)

@@ -17,7 +17,7 @@ from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
 from gateway.live.batching import Batching, InputLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
-from gateway.live.reading import MANY, NOT_READ, ReadLines
+from gateway.live.reading import MANY, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
 from gateway.serve.fair import FairQueue, Room
@@ -30,7 +30,7 @@ from matching.errors import DeliveryError
 from matching.fields import Fault, identifier, shown
 from matching.reasons import MAX_LINE_BYTES
 from matching.subscription_words import read_as
-from matching.validate import ParsedMessage
+from matching.validate import ParsedMessage, ParsedSubscription
 from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
@@ -48,6 +48,7 @@ _MOST_TAKEN = 5_000
 _LOOK_S, _AGAIN_S = 0.2, 0.02
 #: The column of a subscription's id.
 _ID = "subscription_id"
+_NO_CONDITIONS = Conditions()
 
 Outcome = dict[str, Any]
 
@@ -71,7 +72,7 @@ class Subscribe(NamedTuple):
 
     columns: dict[str, Any]
     replace: bool = False
-    conditions: Conditions = Conditions()
+    conditions: Conditions = _NO_CONDITIONS
     owner: str | None = None
     made: bool = False
 
@@ -80,7 +81,7 @@ class Unsubscribe(NamedTuple):
     """A subscription to end; `conditions` and `owner` as in `Subscribe`."""
 
     subscription_id: str
-    conditions: Conditions = Conditions()
+    conditions: Conditions = _NO_CONDITIONS
     owner: str | None = None
 
 
@@ -348,13 +349,19 @@ class LogWriter:
         messages = [row for row in rows if isinstance(row, PublishedRow)]
         is_full = self._wal.living is not None and self._wal.living.is_full
         many = len(messages) == len(rows) >= MANY and not is_full
-        found = self.batching.reader.read([row.data for row in messages]) if many else NOT_READ
-        checked = [None] * len(rows) if many else self._checked(rows)
-        for start, stop, place in found.runs(len(rows)):
-            if place < 0:
-                self._take_one(rows[start], request, checked[start])
-            else:
-                self._take_messages(found.part(place, place + stop - start), messages[start:stop], request)
+        if many:
+            found = self.batching.reader.read([row.data for row in messages])
+            for start, stop, place in found.runs(len(rows)):
+                if place < 0:
+                    self._take_one(rows[start], request)
+                else:
+                    self._take_messages(found.part(place, place + stop - start), messages[start:stop], request)
+        else:
+            checked, at = self._checked(rows), 0
+            while at < len(rows):
+                if not (taken := self._take_new(rows[at:], checked[at:], request)):
+                    self._take_one(rows[at], request, checked[at])
+                at += taken or 1
         self._current = None
         if not is_last:
             with self._came:
@@ -377,6 +384,45 @@ class LogWriter:
             self.last_refused[outcome["reason"]] = outcome["detail"]
         request.outcomes.append(outcome)
         self._taken += 1
+
+    def _take_new(self, rows: Sequence[Row], checked: Sequence[Checked | None], request: _Request) -> int:
+        """Take the first rows, as far as they are new subscriptions that were checked; returns how many.
+
+        One on which more depends than its check is judged by itself.
+        """
+        while self.batching.full:
+            self._commit(_LOOK_S)
+        room, left_bytes = self.batching.room
+        some: list[tuple[dict[str, Any], ParsedSubscription]] = []
+        lines: dict[str, bytes] = {}  # by id
+        for row, one in zip(rows[:room], checked, strict=False):
+            if not isinstance(row, Subscribe) or not isinstance(one, ParsedSubscription):
+                break
+            columns, name = row.columns, one.subscription_id
+            if name in lines or name in self._registry.last or row.conditions is not _NO_CONDITIONS:
+                break
+            if (row.owner is not None or OWNER in columns) and (self._most_owned or self._ownership(name, row)):
+                break
+            data = msgspec.json.encode({"subscribe": columns})
+            if left_bytes <= 0 or len(data) > MAX_LINE_BYTES or is_deep(data):
+                break
+            some.append((columns, one))
+            lines[name] = data
+            left_bytes -= len(data)
+        if not some:
+            return 0
+        seq = self._admission.next_seq = self.batching.next_seq
+        logged = list(lines.values())
+        taken = self._admission.subscribe_new(some, logged)
+        request.outcomes.extend(
+            {"status": "created", "subscription_id": one.subscription_id, "etag": etag_of(columns), "from_seq": seq}
+            for columns, one in some[:taken]
+        )
+        self._line += taken
+        self.lines += taken
+        self._taken += taken
+        self.batching.open.subscribe(logged[:taken], [one for _, one in some[:taken]], request.came_s, self._line)
+        return taken
 
     def _take_messages(self, found: ReadLines, rows: Sequence[PublishedRow], request: _Request) -> None:
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
@@ -430,7 +476,7 @@ class LogWriter:
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
         if self._wal.living is not None and not self.batching.open:  # which may have a newer version
-            for name in self._wal.living.expired(round(self._now() * 1e6)):
+            for name in self._wal.living.expired(round(self._now() * 1e6), self._batch):
                 ended = self._admission.message({"object_id": name, "deleted": True})
                 assert isinstance(ended, ParsedMessage), "it names an object"
                 self.batching.open.append(InputLine(self._line, b"", time.monotonic()), ended)
@@ -440,7 +486,8 @@ class LogWriter:
         """The row; a subscription with its synonyms written out."""
         if not isinstance(row, Subscribe):
             return row
-        return row._replace(columns=dict(self._admission.written_out(row.columns)))
+        columns = self._admission.written_out(row.columns)
+        return row if columns is row.columns else row._replace(columns=dict(columns))
 
     def _checked(self, rows: Sequence[Row]) -> list[Checked | None]:
         """The subscriptions among rows, as far as they are by themselves; not of those that are there already."""

@@ -60,8 +60,10 @@ _REFUSALS: frozenset[int] = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-#: The epoch of the producer is not the last one.
-_FENCED: frozenset[int] = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+#: The epoch of the producer is not the last one; a client that has learnt it says `_FATAL` from then on.
+_FENCED: frozenset[int] = frozenset(
+    {KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
 _TOO_LARGE: frozenset[int] = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _UNKNOWN: frozenset[int] = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}

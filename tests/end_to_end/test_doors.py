@@ -226,7 +226,7 @@ def test_live_message_id_that_comes_twice_is_one_rule_at_every_door(words, tmp_p
     assert digest_of_run(tmp_path / "out", tmp_path / "again") == digest
 
 
-@pytest.mark.parametrize("window", WINDOWS[:2])
+@pytest.mark.parametrize("window", [WINDOWS[0], pytest.param(WINDOWS[1], marks=pytest.mark.long)])
 def test_engine_explains_and_shows_what_a_run_does(words, tmp_path, window):
     batches, rng, reasons = story(4), np.random.default_rng(4), Counter()
     _, engine = by_engine(batches, window, words)

@@ -78,7 +78,7 @@ def await_nothing_left(session: int, seconds: float) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", b"nonsense")
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
@@ -128,7 +128,7 @@ print("ended", flush=True)
 """
 
 
-@pytest.mark.wide
+@pytest.mark.long
 def test_session_commands_under_way_or_late_say_nothing_when_java_ends(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1])}
     command = [sys.executable, "-W", "ignore::FutureWarning", "-c", LATE_COMMANDS, str(tmp_path / "scratch")]

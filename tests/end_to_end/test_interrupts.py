@@ -42,12 +42,12 @@ def _is_running(out: Path) -> bool:
     return any((out / "checkpoints").glob("epoch-*.json"))
 
 
-#: The next test has this phase.
-TOLD_AS_A_GROUP = pytest.param("node starts", marks=pytest.mark.wide)
+#: The next tests have these phases.
+LATER = [pytest.param(phase, marks=pytest.mark.wide) for phase in ("ray starts", "node starts")]
 
 
 @pytest.mark.parametrize(("number", "code", "word"), tiered(NAMED, 2))
-@pytest.mark.parametrize("phase", ["ray starts", TOLD_AS_A_GROUP, "tasks start", "running"])
+@pytest.mark.parametrize("phase", [*LATER, "tasks start", "running"])
 def test_run_told_to_end_does_so_in_every_phase(arguments, tmp_path, phase, number, code, word):
     ended, said = interrupted(arguments, tmp_path, phase, number, os.kill)
     assert ended == code, said

@@ -56,7 +56,12 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
 
 @pytest.mark.parametrize(
     ("router", "window"),
-    [("hashing", "living"), ("location", "living"), ("hashing", "count:60"), ("location", "count:25")],
+    [
+        ("hashing", "living"),
+        ("location", "count:25"),
+        pytest.param("location", "living", marks=pytest.mark.long),
+        pytest.param("hashing", "count:60", marks=pytest.mark.long),
+    ],
 )
 def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     write_etl(tmp_path / "etl", versions(500, 3, 40))
@@ -69,7 +74,7 @@ def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     assert verdict.exact, verdict.render()
 
 
-@pytest.mark.parametrize("router", ["hashing", "location"])
+@pytest.mark.parametrize("router", [pytest.param("hashing", marks=pytest.mark.long), "location"])
 def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_ends_the_same(tmp_path, router):
     write_etl(tmp_path / "etl", versions(400, 4, 30))
     asked(tmp_path / "asked.jsonl")

@@ -129,7 +129,11 @@ class WritesAfterTheBatch(DeliveryBolt):
 
 @pytest.mark.parametrize(
     ("broken", "router"),
-    [*((WritesAtOnce, router) for router in KINDS), (WritesAfterTheBatch, "hashing")],
+    [
+        (WritesAtOnce, "hashing"),
+        (WritesAfterTheBatch, "hashing"),
+        *(pytest.param(WritesAtOnce, router, marks=pytest.mark.long) for router in ("location", "prefix")),
+    ],
 )
 def test_replaced_ids_told_too_early_are_found_out(etl, router, broken, tmp_path, monkeypatch):
     monkeypatch.setattr("topology.wiring.DeliveryBolt", broken)

@@ -53,14 +53,14 @@ def wrong(plan, world: World, seed: int) -> str:
 
 
 @pytest.mark.parametrize("router", [name for name in ROUTERS if name not in BY_WORDS])
-@pytest.mark.parametrize("query", [1, 3])
+@pytest.mark.parametrize("query", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_topology_without_keywords_equals_oracle_under_every_router(router, query):
     world = mixed(ALL, 31)
     assert not wrong(plan_of(world, router, 31, query=query, tuples=2, distribution=2), world, 31)
 
 
 @pytest.mark.parametrize("router", ["hashing", "location"])
-@pytest.mark.parametrize("mode", ["spatial", "spatial+text"])
+@pytest.mark.parametrize("mode", [pytest.param("spatial", marks=pytest.mark.long), "spatial+text"])
 @pytest.mark.parametrize("filters", [("bitmap", "cuckoo"), ("cuckoo", "cuckoo"), ("cuckoo", "minwise")])
 def test_topology_without_keywords_equals_oracle_under_every_signature(router, mode, filters):
     world = mixed(REGIONS, 32)

@@ -1,7 +1,8 @@
 """`skyray serve --to` NATS or Kafka, and the broker, killed in turn: it has each update of the folder once, in order.
 
-Kafka's is the broker of `tests.support.transactional_broker`, which keeps its logs in memory: it goes away with its
-port and all connections, and comes back, but nothing is said about a disk. NATS is the real server, killed.
+NATS and Apache Kafka are the real servers, killed. Short rows have the broker of `tests.support.transactional_broker`
+in Kafka's place, which keeps its logs in memory: it goes away with its port and all connections, and comes back, but
+nothing is said about a disk.
 """
 
 import json
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from gateway.sinks.kafka import POSITIONS
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import NatsBroker
 from tests.support.kafka_topics import committed
 from tests.support.nats_sinking import NAME, SUBJECT, Had, create
@@ -49,17 +51,25 @@ class ToKafka:
     ordered = False
 
     def __init__(self, stack, folder):
-        self.broker = stack.enter_context(TransactionalBroker())
+        self.broker = stack.enter_context(self.broker_of(folder))
         self.uri = f"kafka://{self.broker.address}/{TOPIC}?create={PARTITIONS}"
-        self.kill, self.start = self.broker.away, self.broker.back
+        self.kill, self.start = self.broker.kill, self.broker.start
+
+    def broker_of(self, folder):
+        return TransactionalBroker()
 
     def rows(self):
         assert len(committed(self.broker.address, TOPIC + POSITIONS, 1)) > 1
         return [json.loads(one.value()) for one in committed(self.broker.address, TOPIC, PARTITIONS)]
 
 
-def long(*values):
-    return pytest.param(*values, marks=pytest.mark.long)
+class ToApacheKafka(ToKafka):
+    def broker_of(self, folder):
+        return ApacheKafka(folder)
+
+
+def long(*values, marks=()):
+    return pytest.param(*values, marks=[pytest.mark.long, *marks])
 
 
 @pytest.mark.parametrize(
@@ -67,10 +77,11 @@ def long(*values):
     [
         long(ToNats, "local", 3_000, 2, 100),
         long(ToKafka, "local", 3_000, 2, 100),
+        long(ToApacheKafka, "local", 3_000, 2, 100, marks=[pytest.mark.kafka]),
         long(ToNats, "local", 200_000, 10, 1_000),
-        long(ToKafka, "local", 200_000, 10, 1_000),
-        pytest.param(ToNats, "ray", 200_000, 10, 1_000, marks=[pytest.mark.long, pytest.mark.ray]),
-        pytest.param(ToKafka, "ray", 200_000, 10, 1_000, marks=[pytest.mark.long, pytest.mark.ray]),
+        long(ToApacheKafka, "local", 200_000, 10, 1_000, marks=[pytest.mark.kafka]),
+        long(ToNats, "ray", 200_000, 10, 1_000, marks=[pytest.mark.ray]),
+        long(ToApacheKafka, "ray", 200_000, 10, 1_000, marks=[pytest.mark.kafka, pytest.mark.ray]),
     ],
 )
 def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(

@@ -104,10 +104,9 @@ def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path
     assert recoveries[0]["number"] > 0
 
 
-# Runs wait a minute for a control service that does not answer, as in the test before this one.
-@pytest.mark.parametrize(
-    ("what", "how"), [pytest.param("gcs", "no checkpoints", marks=pytest.mark.wide), ("raylet", "no restarts left")]
-)
+# Runs wait a minute for a control service that does not answer. Deaths that are survived are in the test before this.
+@pytest.mark.long
+@pytest.mark.parametrize(("what", "how"), [("gcs", "no checkpoints"), ("raylet", "no restarts left")])
 def test_killed_ray_of_a_run_that_cannot_go_on_is_the_cause_that_run_json_tells(work, tmp_path, what, how):
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")

@@ -67,7 +67,7 @@ def live_through(history, tmp_path, histories, **more):
 )
 def test_live_stream_that_dies_before_some_operations_ends_as_if_undisturbed(story, tmp_path, name, begin):
     whole, history = story(name)
-    chosen = spread(whole)[begin::16]
+    chosen = spread(whole)[begin::24]
     histories = [((number,), (number % 3 == 0,)) for number in chosen]
     histories += [((number, number % 40), (KILL, number % 2 == 0)) for number in chosen[1::2]]
     behind = number_of(whole, r"rename .*/epoch-\d+\.json", "sync out/checkpoints$", nth=1)

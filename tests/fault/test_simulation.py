@@ -57,7 +57,7 @@ def test_simulate_lives_through_one_history_again(capsys):
     assert said[0] == said[1] and said[0].startswith("torn 7: Lived(rows=259")
 
 
-@pytest.mark.parametrize("stops", [False, pytest.param(True, marks=pytest.mark.wide)], ids=["killed", "stopped"])
+@pytest.mark.parametrize("stops", [False, pytest.param(True, marks=pytest.mark.long)], ids=["killed", "stopped"])
 def test_death_before_any_operation_leaves_the_old_state_or_the_new_one(stops):
     """Whatever has its name is covered by the newest checkpoint, and the run goes on from there."""
     story = LedgerStory("jsonl", batches=6, size=12)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spouts.log import LogReader
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import STREAM, NatsBroker, Publisher
 from tests.support.logged import messages_in
 from tests.support.serving import Served, call, kill
@@ -84,15 +85,18 @@ class FromKafka:
     partitions = 3
 
     def __init__(self, stack, folder, rows, step):
-        self._broker = stack.enter_context(TransactionalBroker())
+        self._broker = stack.enter_context(self.broker_of(folder))
         self._broker.create("posts", self.partitions)
-        self.kill, self.start = self._broker.away, self._broker.back
+        self.kill, self.start = self._broker.kill, self._broker.start
         self.name, self.uri = "kafka/posts", f"kafka://{self._broker.address}/posts"
         self._rows, self._step, self._sent = rows, step, 0
 
+    def broker_of(self, folder):
+        return TransactionalBroker()
+
     def publish_from(self, read):
         last = min(len(self._rows), read + self._step // 2)
-        if self._broker.is_away or last <= self._sent:
+        if last <= self._sent:
             return
         producer = Producer({"bootstrap.servers": self._broker.address, "log_level": 0})
         for number in range(self._sent, last):
@@ -102,6 +106,11 @@ class FromKafka:
         self._sent = last
 
 
+class FromApacheKafka(FromKafka):
+    def broker_of(self, folder):
+        return ApacheKafka(folder)
+
+
 @pytest.mark.parametrize(
     ("broker_of", "count", "kills", "batch"),
     [
@@ -109,7 +118,8 @@ class FromKafka:
         pytest.param(FromNats, 20_000, 3, 500, marks=pytest.mark.long),
         pytest.param(FromNats, 200_000, 10, 1_000, marks=pytest.mark.long),
         pytest.param(FromKafka, 3_000, 1, 100, marks=pytest.mark.wide),
-        pytest.param(FromKafka, 200_000, 10, 1_000, marks=pytest.mark.long),
+        pytest.param(FromApacheKafka, 3_000, 1, 100, marks=[pytest.mark.long, pytest.mark.kafka]),
+        pytest.param(FromApacheKafka, 200_000, 10, 1_000, marks=[pytest.mark.long, pytest.mark.kafka]),
     ],
 )
 def test_server_and_broker_killed_in_turn_neither_lose_nor_repeat(tmp_path, broker_of, count, kills, batch):

@@ -188,7 +188,7 @@ def test_polygons_of_many_bands_judge_as_the_oracle(seed):
     """Stars of 40 to 120 corners with a hole; messages lie on corners, about them, and everywhere."""
     rng = np.random.default_rng(seed)
     programs, near = [], []
-    for _ in range(12):
+    for _ in range(5):
         ring = star(rng, int(rng.integers(40, 121)), 9.0)
         hole = star(rng, 40, 3.0)
         lon, lat = np.concatenate([ring, hole]).T.copy()
@@ -199,7 +199,7 @@ def test_polygons_of_many_bands_judge_as_the_oracle(seed):
     batch = batch_of([[] for _ in lon], lon=lon, lat=lat)
     kernel, plain = passing(programs, batch), passing_plain(programs, batch)
     assert np.argwhere(kernel != plain).tolist() == []
-    assert 1_000 < plain.sum() < plain.size - 1_000
+    assert 400 < plain.sum() < plain.size - 400
 
 
 def star(rng, corners, reach):

@@ -21,7 +21,7 @@ from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
 from tests.support.conditions import batch_of
 from tests.support.examples import examples
-from tests.support.naive_conditions import _units, stands_in, words_hold
+from tests.support.naive_conditions import _units, stand_in_a_row, stands_in, words_hold
 
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 #: Between the words of two columns.
@@ -135,12 +135,21 @@ def test_keywords_of_a_subscription_mean_words_as_people_write_them(rows, keywor
 @settings(max_examples=examples(150, 600), deadline=None)
 def test_words_of_a_query_mean_words_as_people_write_them(rows, one, other, kind):
     assume(_units(one) != _units(other))
-    rows += [one + other, f"{one} {other}", f"{other}-{one}", one]
+    rows += [
+        one + other,
+        f"{one} {other}",
+        f"{other}-{one}",
+        one,
+        f"{other} {one}{other} {one}",
+        f"{other} {one}. {other}",
+    ]
     vocabulary = Vocabulary.of_counts(map(count_terms, rows))
     for query, holds in (
         (f"{one} -{other}", lambda text: stands_in(one, text) and not stands_in(other, text)),
         (f'{other} "{one}"', lambda text: stands_in(one, text) and stands_in(other, text)),
         (f"{one} OR {other}", lambda text: stands_in(one, text) or stands_in(other, text)),
+        (f'"{one} {other}"', lambda text: stand_in_a_row([one, other], text)),
+        (f'"{other} {one} {other}"', lambda text: stand_in_a_row([other, one, other], text)),
         (f"{one} -({other} {one})", lambda text: stands_in(one, text) and not stands_in(other, text)),
     ):
         row = {"subscription_id": "s", "kind": kind, "query": query.replace("--", "-"), **PLACES[kind]}

@@ -3,9 +3,13 @@
 python -m tests.support.all_updates kafka ADDRESS TOPIC COUNT
 """
 
+import os
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from gateway.live.update_listener import MessageText
 from gateway.serve.released import ReleasedUpdate
@@ -15,6 +19,7 @@ from gateway.sinks.stream import StreamSink, UpdateChunk
 from tests.support.releasing import RawUpdate, release
 
 STREAM = "stream-1"
+_ROOT = Path(__file__).parents[2]
 #: Of every so many boundaries one is larger than a chunk.
 _CYCLE, _SMALL, _LARGE, _CHUNK = 25, 50, 1_200, 500
 _SUBSCRIPTIONS = 97
@@ -70,6 +75,12 @@ def deliver(sink: StreamSink, count: int) -> None:
     for chunk in chunks_after(sink.open(STREAM) or BEGINNING, count):
         sink.deliver(chunk)
     sink.close()
+
+
+def started(address: str, topic: str, count: int, **more: Any) -> "subprocess.Popen[Any]":
+    """A process that delivers to a topic of Kafka what it lacks of the first `count` updates."""
+    command = [sys.executable, "-m", "tests.support.all_updates", "kafka", address, topic, str(count)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(_ROOT)}, **more)
 
 
 def compared(had: Sequence[tuple[str, str]], count: int) -> dict[str, int]:

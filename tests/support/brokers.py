@@ -1,4 +1,4 @@
-"""Brokers for tests of sources: a NATS server as a process of its own, and the mock of Kafka's client library.
+"""Brokers for tests of sources: NATS and Apache Kafka as processes, and the mock of Kafka's client library.
 
 The mock keeps a topic in the memory of the process that made it: what happens to a real broker that is killed and comes
 back cannot be seen with it, nor can topics be deleted, or messages be removed from them.
@@ -24,6 +24,7 @@ from nats.js.errors import ServerError
 from gateway.sources.kafka import KafkaSource
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import BrokerSource, Delivered
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.serving import free_port
 
 STREAM = "POSTS"
@@ -192,6 +193,26 @@ class KafkaBroker:
             if number % 1_000 == 999:
                 self._producer.flush(20)
         assert self._producer.flush(20) == 0
+
+    def source(self, group: str = "") -> KafkaSource:
+        return KafkaSource(self.address, self.topic, group)
+
+
+class ApacheBroker(ApacheKafka):
+    """Apache Kafka with a topic of four partitions, in the way of the others."""
+
+    topic = "posts"
+
+    def create(self, topic: str = "", partitions: int = 4, **config: str) -> None:
+        super().create(topic or self.topic, partitions, **config)
+
+    def recreate(self) -> None:
+        self.delete(self.topic)
+        self.create()
+
+    def publish(self, rows: Sequence[bytes]) -> None:
+        """Publish rows, one to each partition in turn, and wait until the broker has them."""
+        self.send(self.topic, rows, 4)
 
     def source(self, group: str = "") -> KafkaSource:
         return KafkaSource(self.address, self.topic, group)

@@ -36,7 +36,7 @@ def pairwise(settings: dict[str, tuple], seed: int = 0) -> list[dict]:
 def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, Any] | None = None) -> list[Any]:
     """Cases for `parametrize`: a commit waits for one in so many; of the others a third are `wide`, the rest `long`.
 
-    Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `wide` too.
+    Those that a commit waits for have the `plain` values; where that changes one, the case as it was is `long`.
     """
     cases = list(cases)
     others = [number for number in range(len(cases)) if number % one_in != first]
@@ -47,7 +47,7 @@ def tiered(cases: Iterable[Any], one_in: int, first: int = 0, plain: dict[str, A
         if number in marks:
             made.append(_marked(case, marks[number]))
         elif plain and case | plain != case:
-            made += [case | plain, _marked(case, pytest.mark.wide)]
+            made += [case | plain, _marked(case, pytest.mark.long)]
         else:
             made.append(case)
     return made

@@ -14,24 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support import apache_kafka
+
 
 class Need(NamedTuple):
-    """Something that tests of a marker need: its name, whether it is there, and Debian's package."""
+    """Something that tests of a marker need: its name, whether it is there, and Debian's package, or a command."""
 
     what: str
     there: Callable[[], bool]
-    package: str
+    package: str = ""
+    command: str = ""
 
 
 def _program(*names: str) -> bool:
     """Whether one of these programs is there; Debian has those of daemons where not everybody's PATH leads."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     return any(shutil.which(name, path=path) for name in names)
-
-
-def _java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=os.path.join(home, "bin") if home else None) is not None
 
 
 def _postgis() -> bool:
@@ -44,12 +42,13 @@ def _postgis() -> bool:
 NEEDS: Mapping[str, Need] = {
     "browser": Need("Chromium", lambda: _program("chromium"), "chromium"),
     "caddy": Need("Caddy", lambda: _program("caddy"), "caddy"),
+    "kafka": Need("Apache Kafka", apache_kafka.is_there, command="python -m tests.support.apache_kafka"),
     "nginx": Need("nginx", lambda: _program("nginx"), "nginx-light"),
     "postgis": Need("PostgreSQL with PostGIS", _postgis, "postgresql-postgis"),
     "promtool": Need("promtool", lambda: _program("promtool"), "prometheus"),
     "redis": Need("Redis", lambda: _program("redis-server"), "redis-server"),
     "sshd": Need("an SSH server", lambda: _program("sshd"), "openssh-server"),
-    "spark": Need("Java", _java, "default-jre-headless"),
+    "spark": Need("Java", lambda: apache_kafka.java() is not None, "default-jre-headless"),
 }
 #: Marker of tests that a session may deselect -> what selects them; the first marker of a test counts.
 TIERS: Mapping[str, str] = {
@@ -62,7 +61,8 @@ TIERS: Mapping[str, str] = {
 
 def remedy(marker: str) -> str:
     """How to get what tests of a marker need."""
-    return f"apt-get install {NEEDS[marker].package}"
+    need = NEEDS[marker]
+    return need.command or f"apt-get install {need.package}"
 
 
 def lines(counts: Mapping[str, int]) -> list[str]:
@@ -78,7 +78,7 @@ def lines(counts: Mapping[str, int]) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Print the sum of what sessions have left out, or packages; a session that was interrupted wrote no file."""
     if arguments == ["--packages"]:
-        told = [need.package for need in NEEDS.values() if not need.there()]
+        told = [need.package for need in NEEDS.values() if need.package and not need.there()]
     else:
         counts: Counter[str] = Counter()
         for path in map(Path, arguments):

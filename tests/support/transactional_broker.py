@@ -11,7 +11,7 @@ protocol demands of a broker:
   and the list of those that were dropped.
 - A producer's batches are taken in the order of their sequence numbers, a repeated one once.
 
-It has one node and keeps its logs in memory, so that it shows neither replication nor what a disk does; `away` closes
+It has one node and keeps its logs in memory, so that it shows neither replication nor what a disk does; `kill` closes
 its port and connections, and keeps the logs. It has no time limit of transactions, groups, compaction, TLS or SASL.
 """
 
@@ -136,11 +136,11 @@ class TransactionalBroker:
         self._connections: set[socket.socket] = set()
 
     def __enter__(self) -> Self:
-        self.back()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.away()
+        self.kill()
 
     @property
     def address(self) -> str:
@@ -170,7 +170,7 @@ class TransactionalBroker:
                 self._end(one, commits=False)
             self._changed.notify_all()
 
-    def away(self) -> None:
+    def kill(self) -> None:
         """Close the port and all connections; the logs stay."""
         with self._changed:
             listener, self._listener = self._listener, None
@@ -182,11 +182,7 @@ class TransactionalBroker:
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
 
-    @property
-    def is_away(self) -> bool:
-        return self._listener is None
-
-    def back(self) -> None:
+    def start(self) -> None:
         """Listen, at the same port as before."""
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,7 @@
 """The boolean benchmark: what it reports, that it checks, and that its workload can be made again."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import pytest
 from benchmarks import cases, command, harness, run
 from benchmarks.cases import make_case
 from benchmarks.harness import Bench
-from benchmarks.searches import apart
+from benchmarks.searches import WORDS, apart, columns_of, texts_of
 from benchmarks.workload import (
     WORLD,
     BooleanRecipe,
@@ -23,7 +24,7 @@ from gateway.commands.bench import run_bench
 from gateway.shell.terminal import Terminal
 from matching.boolean.engines.cell_term import CellTerm
 from matching.errors import ConfigError
-from matching.filter_programs import POLYGON, instructions_of
+from matching.filter_programs import AT_LEAST, PHRASE, POLYGON, instructions_of
 from matching.kinds import KINDS
 from tests.support.etl_folder import random_rows, write_etl
 
@@ -227,6 +228,14 @@ def test_bench_of_a_portal_has_six_of_ten_searches_without_words_and_is_exact():
     case = make_case(BOOLEAN, 2_000, 10, rounds=1, seed=4, recipe=BooleanRecipe.parse("portal"))
     first = case.table.term_offsets[:-1]
     assert 1_100 < np.signbit(case.table.weights[first]).sum() < 1_300 and np.signbit(case.messages.weights).any()
+    words = [case.table.filter_words[a:b] for a, b in pairwise(case.table.filter_offsets)]
+    asked = Counter(one.operation for each in words for one in instructions_of(each.tobytes()))
+    assert 350 < asked[PHRASE] < 450 and 160 < asked[AT_LEAST] < 260
+    assert 160 < (case.table.terms[first] >= WORDS).sum() - np.signbit(case.table.weights[first]).sum() < 240
+    asked = [one for one in columns_of(case.table)["query"] if one is not None]
+    assert sum(bool({*one} & set("<|*")) for one in asked) > 700
+    texts = texts_of(case.messages)
+    assert len(texts) == len(case.messages) and all(6 <= len(text.split()) <= 14 for text in texts)
 
 
 def test_bytes_of_rings_are_those_of_the_polygons_instructions():

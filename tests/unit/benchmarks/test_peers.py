@@ -1,6 +1,8 @@
 """Peers: exact like an engine, also at edges and after changes; one that is not installed says what to install."""
 
 import json
+from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import psycopg
@@ -9,7 +11,10 @@ import pytest
 from baselines.boolean.inverted_list import InvertedList
 from benchmarks import cases, run
 from benchmarks.peers import PEERS, DuckDB, PostGIS
-from benchmarks.workload import WORLD, boolean_subscriptions, make_messages, widened
+from benchmarks.searches import columns_of
+from benchmarks.workload import WORLD, BooleanRecipe, boolean_subscriptions, make_messages, widened
+from matching.boolean.engines.cell_term import CellTerm
+from matching.filter_programs import LENGTH_AT, PHRASE
 from matching.model import BOOLEAN, KEYWORDS_BY_KIND, MessageBatch, SubscriptionTable
 
 SCHEMA = "SELECT FROM information_schema.schemata WHERE schema_name = 'skyray_bench'"
@@ -57,6 +62,36 @@ def test_peer_matches_what_an_engine_matches_before_and_after_changes(peer):
     for batch in (points, widened(points, 3), points.take(np.arange(0))):
         assert hits(peer, batch) == hits(engine, batch)
     assert peer.size_bytes() > 0 and any(character.isdigit() for character in peer.version())
+
+
+def test_peer_finds_phrases_alternatives_and_beginnings_that_an_engine_finds(peer):
+    recipe = BooleanRecipe.parse("portal")
+    messages = make_messages(1_500, 3, recipe)
+    table, points = boolean_subscriptions(messages, 3_000, 3, recipe), messages.batch.take(np.arange(700))
+    engine = CellTerm(WORLD)
+    engine.insert(table)
+    peer.insert(table)
+    wanted = hits(engine, points)
+    assert hits(peer, points) == wanted
+    found = [columns_of(table)["query"][number] for _, number in wanted]
+    marks = Counter(mark for asked in found for mark in ("<->", "|", "*") if mark in str(asked))
+    assert min(marks[mark] for mark in ("<->", "|", "*")) > 20 and None in found, marks
+    engine, swapped = CellTerm(WORLD), table._asdict() | {"filter_words": _with_phrases_swapped(table)}
+    engine.insert(SubscriptionTable(**swapped))
+    assert len(hits(engine, points)) < len(wanted) - 20, "phrases decide nothing"
+
+
+def _with_phrases_swapped(table):
+    """Programs with the words of each phrase the other way round."""
+    words = table.filter_words.copy()
+    for at, end in pairwise(table.filter_offsets.tolist()):
+        at += 1
+        while at < end:
+            after = at + 1 + (words[at] >> LENGTH_AT)
+            if words[at] & 0xFF == PHRASE:
+                words[at + 1 : after] = words[at + 1 : after][::-1].copy()
+            at = after
+    return words
 
 
 def test_peer_compares_closed_boxes_in_doubles(peer):

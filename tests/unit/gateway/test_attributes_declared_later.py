@@ -45,7 +45,7 @@ def query_of(rng: np.random.Generator, number: int, most: int) -> dict:
     return row | place | ({"kind": "knn"} if number % 2 else {"kind": "topk", "alpha": 0.5})
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_attributes_declared_by_conditions_are_exact_through_kills_and_with_other_bolts(tmp_path, seed):
     rng, out = np.random.default_rng(seed), tmp_path / "out"
     out.mkdir()

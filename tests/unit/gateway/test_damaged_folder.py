@@ -103,7 +103,7 @@ HARMS = {
 
 
 #: Harms like another one.
-MORE = ("halved", "first bit", "late bit")
+MORE = ("emptied", "halved", "first bit", "middle bit", "late bit")
 
 
 @pytest.mark.parametrize("harm", [pytest.param(one, marks=pytest.mark.long) if one in MORE else one for one in HARMS])

@@ -50,7 +50,11 @@ def peak_bytes(monkeypatch, *arguments):
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("form", [["--updates"], ["--updates", "--json"], [], ["--csv"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "form",
+    [["--updates", "--json"], [], *(pytest.param(form, marks=pytest.mark.long) for form in (["--updates"], ["--csv"]))],
+    ids=" ".join,
+)
 def test_show_more_rows_take_hardly_more_memory(run, tmp_path, monkeypatch, form):
     monkeypatch.setattr(showing, "JOINED", 256)
     short, long = grown(run, tmp_path / "short", 4), grown(run, tmp_path / "long", 12)

@@ -143,7 +143,7 @@ def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_
         await answer
 
     with door_of(tmp_path / "out") as (_, door, _):
-        asyncio.run(asyncio.wait_for(story(door), 60))
+        asyncio.run_coroutine_threadsafe(asyncio.wait_for(story(door), 60), door.hub.calls.loop).result(70)
         assert [json.loads(line)["line"] for line in b"".join(found).splitlines()] == list(range(1, 501))
         assert door.writer.refused.total() == 500 and room.used == (0,)
 

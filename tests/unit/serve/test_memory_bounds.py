@@ -100,7 +100,7 @@ def test_history_that_is_full_is_trimmed_although_nothing_more_is_released(monke
 
     class Growing:
         ends = ()
-        look_up = Log().look_up
+        look_up, included = Log().look_up, None
 
         def last_boundary(self):
             return named[0]
@@ -206,7 +206,7 @@ def test_answer_to_a_poll_ends_by_its_bytes(monkeypatch):
 
     class OfLog:
         ends = range(100)
-        look_up = Log().look_up
+        look_up, included = Log().look_up, None
 
         def last_boundary(self):
             return -1

@@ -5,6 +5,7 @@ import contextlib
 import json
 import resource
 import socket
+import sys
 import threading
 
 import pytest
@@ -39,6 +40,48 @@ def test_server_sends_answers_at_once(host):
 def test_server_whose_port_is_taken_says_so():
     with bind("127.0.0.1", 0) as one, pytest.raises(ConfigError, match="choose another --port"):
         bind("127.0.0.1", one.getsockname()[1])
+
+
+def test_server_has_threads_take_turns_more_often_while_it_serves():
+    before_s = sys.getswitchinterval()
+    with bind("127.0.0.1", 0) as listening:
+        with Server(None, listening, lambda loop: None, 3):
+            assert sys.getswitchinterval() == pytest.approx(server.SWITCH_S) and before_s > server.SWITCH_S
+        assert sys.getswitchinterval() == before_s
+
+
+def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monkeypatch):
+    """In one call; also where there is no body, and where parts follow."""
+    transport, written = asyncio.selector_events._SelectorSocketTransport, []
+    write = transport.write
+    monkeypatch.setattr(transport, "write", lambda self, data: (written.append(bytes(data)), write(self, data))[1])
+
+    async def answers(scope, receive, send):
+        sized = [] if scope["path"] == "/parts" else [(b"content-length", scope["path"][1:].encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": sized})
+        if not sized:
+            await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await send({"type": "http.response.body", "body": b"x" * (int(scope["path"][1:]) if sized else 2)})
+
+    connect = socket.create_connection
+    with (
+        bind("127.0.0.1", 0) as listening,
+        Server(answers, listening, lambda loop: None, 9),
+        connect(listening.getsockname(), 20) as client,
+    ):
+        for method, path, bodies in (
+            (b"GET", b"/3", [b"xxx"]),
+            (b"GET", b"/0", [b""]),
+            (b"HEAD", b"/3", [b""]),
+            (b"GET", b"/parts", [b"5\r\nfirst\r\n", b"2\r\nxx\r\n0\r\n\r\n"]),
+        ):
+            written.clear()
+            client.sendall(b"%b %b HTTP/1.1\r\nHost: here\r\n\r\n" % (method, path))
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n" + b"".join(bodies)):
+                answer += client.recv(1_000)
+            assert len(written) == len(bodies), (path, written)
+            assert written[0].endswith(bodies[0])
 
 
 def test_server_closes_what_sends_no_whole_request(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from gateway.live import admission as admissions
 from gateway.runs.reader import subscriber
 from gateway.serve import writer as writers
+from gateway.serve.etags import Conditions
 from gateway.serve.writer import PublishedRow, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
 from matching.kinds import KINDS
@@ -327,3 +328,50 @@ def test_registry_of_a_log_is_that_of_the_requests_however_many_come_together(tm
         assert again.registry.listed() == before and again.registry.last == last
         assert list(again.registry.last) == list(last) and again.registry.owner_of("s") == "me"
         assert again.admission.vocabulary.admitted == admitted and {"tea", "w6", "late"} <= set(admitted)
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else []
+
+
+def subscriptions_of_all_sorts():
+    """Subscriptions, most of them plain, and each that is not between plain ones."""
+    point = {"kind": "knn", "keywords": ["tea", "cup"], "lon": 1, "lat": -0.0, "k": 3}
+    odd = [
+        tea("again"), tea("again"), tea("again", region=[0, 0, 1, 1]), tea(7), tea("deep", free=[[]] * 3),
+        tea("far too deep", free=nested(90)), tea("marks", keywords='"tea"'), tea("where", where={"x": 1}),
+        tea("query", keywords=None, query="tea OR cup"), tea("not", not_keywords="milk"),
+        tea("told", tell={"at": "08:00"}), tea("marked", not_keywords='"milk"'), tea("k", k=0),
+        tea("mine", owner="me"), tea("bad owner", owner=3), tea("ends", expires_at="2030-01-01T00:00:00Z"), tea(""),
+        tea("at", at=3), tea("include", include=["text"]), tea("wide", keywords=None, everything=True), point,
+        point | {"subscription_id": "p", "lon": 181}, {"kind": "boolean"},
+        point | {"subscription_id": "minus"}, tea("東京"),
+        tea("polygon", region=None, polygon={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}),
+        tea("long", free="x" * 2**21), tea("later", keywords=["tea", "new words"]), tea("s3", keywords="other"),
+    ]  # fmt: skip
+    rows = []
+    for number, one in enumerate(odd):
+        rows += [*(tea(f"s{number}-{at}") for at in range(3)), one, point | {"subscription_id": f"s{number}"}]
+    return rows
+
+
+def test_subscriptions_taken_together_are_those_taken_one_by_one(stack, tmp_path):
+    lives = []
+    for name in ("together", "one by one"):
+        stream = stack.enter_context(WriterStream(tmp_path / name))
+        before = stream.submit(Subscribe(tea("ended")), Subscribe(tea("here")), Unsubscribe("ended"), message("m"))
+        rows = [Subscribe(dict(columns)) for columns in [tea("ended"), tea("here"), *subscriptions_of_all_sorts()]]
+        if name == "one by one":  # conditions that ask for nothing
+            rows = [row._replace(conditions=Conditions(none_match=frozenset())) for row in rows]
+        found = stream.submit(*rows)
+        stream.writer.begin()
+        stream.end()
+        statuses = Counter(one["status"] for one in found)
+        assert len(before) == 4 and len(found) == len(rows) and statuses["created"] > 100 and statuses["refused"] > 8
+        registered = [(one, one.columns) for one in stream.registry.listed()]
+        admission = stream.admission
+        words = admission.vocabulary.admitted, admission.new_terms._open, admission.kinds_met
+        logged = [(record.changes, record.lines, record.admitted) for record in stream.records()]
+        lives.append((found, registered, stream.registry.last, stream.registry.owned, words, logged))
+    for together, alone in zip(*lives, strict=True):
+        assert together == alone

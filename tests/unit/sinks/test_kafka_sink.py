@@ -2,16 +2,15 @@
 
 What is exact about it is tested with `TransactionalBroker`, since the mock broker of the client library shows
 uncommitted records to readers of committed ones, and fences nobody. The mock is an implementation of the protocol that
-is not ours, so what it can show is tested with it too. Neither keeps anything on a disk, nor has replicas.
+is not ours, so what it can show is tested with it too. Neither keeps anything on a disk, nor has replicas. What needs
+no fault that only ours can make is tested with Apache Kafka, too, where its jars are; the rest of what is tested with
+it is in `tests/fault/test_apache_kafka.py`.
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
 from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
+from tests.support import all_updates
 from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, chunks_after, compared, deliver
 from tests.support.brokers import KafkaBroker, silent_port
@@ -28,17 +28,29 @@ from tests.support.releasing import update_of
 from tests.support.sink_contract import await_away
 from tests.support.transactional_broker import TransactionalBroker
 
-ROOT = Path(__file__).parents[3]
-
 TOPIC, PARTITIONS = "updates", 3
 REFUSED, NOT_AUTHORISED = 29, 53  # of a topic, of a transactional id
 
 
+#: Tests with both brokers.
+on_both = pytest.mark.parametrize(
+    "broker", ["ours", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.long])], indirect=True
+)
+
+
 @pytest.fixture
-def broker():
+def broker(request):
+    topics = TOPIC, TOPIC + kafka.POSITIONS
+    if getattr(request, "param", "ours") == "apache":
+        apache = request.getfixturevalue("apache_kafka")
+        for topic, partitions in zip(topics, (PARTITIONS, 1), strict=True):
+            apache.create(topic, partitions)
+        yield apache
+        apache.delete(*topics)
+        return
     with TransactionalBroker() as one:
-        one.create(TOPIC, PARTITIONS)
-        one.create(TOPIC + kafka.POSITIONS, 1)
+        for topic, partitions in zip(topics, (PARTITIONS, 1), strict=True):
+            one.create(topic, partitions)
         yield one
 
 
@@ -55,8 +67,7 @@ def started(broker):
     processes = []
 
     def start(count, **more):
-        command = [sys.executable, "-m", "tests.support.all_updates", "kafka", broker.address, TOPIC, str(count)]
-        processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **more))
+        processes.append(all_updates.started(broker.address, TOPIC, count, **more))
         return processes[-1]
 
     yield start
@@ -90,12 +101,14 @@ def kept(broker):
 # ---------------------------------------------------------------- what is delivered
 
 
+@on_both
 def test_sink_delivers_each_update_once_in_order_of_its_subscription(broker, sink):
     deliver(sink, 6_000)
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))
     assert compared(had, 6_000) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
 
 
+@on_both
 def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
     sink.open("world 1")
     chunk = one_chunk()
@@ -116,6 +129,7 @@ def test_record_of_update_has_json_key_and_cloudevents_headers(broker, sink):
         }
 
 
+@on_both
 def test_record_is_in_the_partition_that_java_clients_take_for_its_key(broker, sink):
     assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF  # an example of Kafka's own tests
     sink.open(STREAM)
@@ -144,6 +158,7 @@ def murmur2(data):
 # ---------------------------------------------------------------- transactions and positions
 
 
+@on_both
 def test_boundary_in_two_chunks_is_visible_only_as_a_whole(broker, sink):
     sink.open(STREAM)
     assert sink.deliver(one_chunk(0)) == one_chunk(0).behind
@@ -156,6 +171,7 @@ def test_boundary_in_two_chunks_is_visible_only_as_a_whole(broker, sink):
     assert len(positions(broker)) == 100
 
 
+@on_both
 def test_transaction_beyond_its_bytes_is_committed_within_the_boundary(broker, sink, monkeypatch):
     monkeypatch.setattr(kafka, "MOST_BYTES", 1_000)
     sink.open(STREAM)
@@ -190,6 +206,7 @@ def test_chunks_without_updates_take_no_transaction(broker, sink):
     assert sink.open(STREAM) == one_chunk(0).behind
 
 
+@on_both
 def test_chunk_without_updates_commits_the_boundary_that_it_ends(broker, sink):
     sink.open(STREAM)
     sink.deliver(one_chunk(0))
@@ -198,6 +215,7 @@ def test_chunk_without_updates_commits_the_boundary_that_it_ends(broker, sink):
     assert len(positions(broker)) == 70
 
 
+@on_both
 def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, monkeypatch):
     monkeypatch.setattr(kafka, "_LAST", 4)
     sink.open(STREAM)
@@ -217,6 +235,7 @@ def test_last_position_is_found_behind_many_dropped_transactions(broker, sink, m
 # ---------------------------------------------------------------- who may write
 
 
+@on_both
 def test_older_process_that_comes_back_cannot_write(broker, sink):
     sink.open(STREAM)
     sink.deliver(one_chunk(0))
@@ -233,6 +252,7 @@ def test_older_process_that_comes_back_cannot_write(broker, sink):
     assert compared(had, 150) == {"missing": 0, "extra": 0, "repeated": 0, "disordered": 0}
 
 
+@on_both
 def test_older_process_that_opens_again_does_not_fence_the_newer_one(broker, sink):
     sink.open(STREAM)
     sink.deliver(one_chunk(0))
@@ -258,6 +278,7 @@ def test_transaction_that_was_too_old_is_no_newer_process(broker, sink):
     assert len(positions(broker)) == 100
 
 
+@on_both
 def test_topic_of_another_stream_is_refused(broker, sink):
     sink.open(STREAM)
     other = KafkaSink(broker.address, TOPIC)
@@ -267,6 +288,7 @@ def test_topic_of_another_stream_is_refused(broker, sink):
     assert sink.deliver(one_chunk(0)) == one_chunk(0).behind
 
 
+@on_both
 def test_topic_of_positions_with_other_records_is_refused(broker, sink):
     sink.open(STREAM)
     sink._producer.begin_transaction()
@@ -363,10 +385,10 @@ def test_broker_that_goes_away_in_a_transaction_gets_its_updates_once(broker, si
     sink.deliver(one_chunk(0))
     sink.deliver(one_chunk(1, most=20))
     sink._producer.flush(10)
-    broker.away()
+    broker.kill()
     with pytest.raises(SinkAway):
         sink.deliver(rest_of(one_chunk(1, most=20), 1))
-    broker.back()
+    broker.start()
     monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
     assert sink.open(STREAM) == one_chunk(0).behind
     deliver_rest(sink, 500)
@@ -380,9 +402,9 @@ def test_broker_that_goes_away_is_seen_where_nothing_is_to_be_delivered(broker, 
     sink.check()
     sink.deliver(one_chunk(0))
     sink.check()
-    broker.away()
+    broker.kill()
     await_away(sink)
-    broker.back()
+    broker.start()
     monkeypatch.setattr(kafka, "_ANSWER_S", 5.0)
     assert sink.open(STREAM) == one_chunk(0).behind
     sink.check()
@@ -392,10 +414,10 @@ def test_commit_whose_answer_is_lost_is_known_after_opening(broker, sink, monkey
     monkeypatch.setattr(kafka, "_COMMIT_S", 1.0)
     monkeypatch.setattr(kafka, "_ABORT_S", 0.2)
     sink.open(STREAM)
-    broker.once_after(broker_of.END_TRANSACTION, broker.away)
+    broker.once_after(broker_of.END_TRANSACTION, broker.kill)
     with pytest.raises(SinkAway):
         sink.deliver(one_chunk(0))
-    broker.back()
+    broker.start()
     monkeypatch.setattr(kafka, "_COMMIT_S", 30.0)
     assert sink.open(STREAM) == one_chunk(0).behind
     assert len(positions(broker)) == 50
@@ -425,6 +447,7 @@ def deliver_rest(sink, count):
         sink.deliver(chunk)
 
 
+@on_both
 def test_chunk_that_the_client_has_no_room_for_is_delivered_whole(broker):
     sink = KafkaSink(broker.address, TOPIC, {"queue.buffering.max.messages": "100"})
     deliver(sink, 2_000)

@@ -3,6 +3,7 @@
 import os
 import random
 import stat
+from importlib.metadata import version
 
 import pytest
 
@@ -10,7 +11,7 @@ from matching.errors import ConfigError, InputError
 from tests.support.mirrored_disk import MirroredDisk
 from tests.support.simulated_disk import Halted, Machine
 from topology.core.checkpoint.storage import LocalDisk, written
-from topology.folder import DIED, FINISHED, REPORT, RUNNING, RunFolder, check_out, checksum, refuse_changed
+from topology.folder import DIED, FINISHED, FORMATS, REPORT, RUNNING, RunFolder, check_out, checksum, refuse_changed
 
 
 def begin(out, overwrite=False, fails="", write=("run.json",)):
@@ -141,7 +142,8 @@ def test_run_folder_report_is_whole_or_told_to_be_missing(tmp_path):
     with pytest.raises(InputError, match="has no run.json"):
         folder.report()
     folder.write_report(RUNNING, {"digest": "0"})
-    assert folder.report() == {"state": "running", "digest": "0"}
+    stamp = {"release": version("skyray"), "formats": FORMATS}
+    assert folder.report() == {"state": "running", "digest": "0", **stamp}
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
         folder.report()
