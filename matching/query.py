@@ -2,8 +2,9 @@
 
 The text is Lucene's simple syntax: words side by side are all needed, `OR` stands between alternatives, brackets group,
 `-` before a word, a group or a phrase excludes it. A phrase in quotes means its words in this order, side by side, or
-with at most n other words between them: `"rotes fahrrad"~2`. `fahr*` means any word that begins so. `AND`, `NOT` and
-`|` are read too. `a OR b c` is refused, since readers disagree on what it means.
+with at most n other words between them: `"rotes fahrrad"~2`. `fahr*` means any word that begins so, and `fahrad~1` any
+word within one edit of it (`matching.words.nearby`). `AND`, `NOT` and `|` are read too. `a OR b c` is refused, since
+readers disagree on what it means.
 
 The tree has lists under `all`, `any` and `none`, whose members are texts of that syntax, conditions (`{"where":
 {"price": {"lte": 900}}}`), and trees. Several of these in one object must all hold.
@@ -20,6 +21,7 @@ from matching.decoding import decode_object
 from matching.fields import Fault, Refusal, encodes, shown
 from matching.reasons import MAX_LEAVES, MAX_QUERY_CHARACTERS
 from matching.text import is_pair
+from matching.words.beginnings import NEAR
 
 #: Most groups within each other.
 MAX_QUERY_DEPTH = 8
@@ -41,7 +43,8 @@ class Node(NamedTuple):
 
     parts : tuple of Node    of `ALL`, `ANY` and `NONE`
     value                    `WORD`: the text of a word; `PIECES`: a `Word` of several pieces; `PHRASE`: the texts of
-                             its words, and how many others may stand between them; `PREFIX`: how a word begins, and
+                             its words, and how many others may stand between them; `PREFIX`: how a word begins, or a
+                             word and `matching.words.beginnings.NEAR` for those within one edit, and
                              once a vocabulary is known the terms of which a message needs one; `WHERE`: conditions as
                              `matching.conditions.parse_where` takes them; `ANY`: how many parts have to hold, None
                              for one
@@ -71,7 +74,7 @@ class Node(NamedTuple):
         if self.operation in (WORD, PIECES):
             return str(self.value)
         if self.operation == PREFIX:
-            return f"{self.value[0]}*"
+            return f"{self.value[0]}1" if self.value[0].endswith(NEAR) else f"{self.value[0]}*"
         if self.operation == PHRASE:
             words, between = self.value
             return f'"{_as_written(words)}"' + (f"~{between}" if between else "")
@@ -254,13 +257,16 @@ class _Text:
                 raise self._bad(f"at most {MAX_BETWEEN} other words may stand between those of a phrase")
             self._next += 1
             return Node(PHRASE, value=(tuple(text.split()), most))
-        if "~" in token:
-            raise self._bad("~ stands behind a phrase in quotes")
+        word, near, edits = token.partition(NEAR)
+        if near and (not word or "*" in word or edits not in ("", "1")):
+            raise self._bad("~1 stands behind one word, fahrad~1, and ~ with a number behind a phrase in quotes")
         if "*" in token[:-1] or token == "*":
             raise self._bad("* stands at the end of a word, once: fahr*")
         if token == "-":
             raise self._bad("- stands right before what it excludes, without a space")
         self._next += 1
+        if near:
+            return Node(PREFIX, value=(word + near, ()))
         return Node(PREFIX, value=(token[:-1], ())) if token.endswith("*") else Node(WORD, value=token)
 
     @property

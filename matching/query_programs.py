@@ -25,11 +25,14 @@ from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, 
 from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
 from matching.text import fold_accents, has_unspaced, tokenise
 from matching.vocabulary import Vocabulary
-from matching.words.beginnings import MARK, SHORTEST
+from matching.words.beginnings import MARK, NEAR, SHORTEST, SHORTEST_NEAR
 
 #: Ways in which a phrase may be written.
 _MOST_WAYS = 16
-_ONE_WORD = f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces"
+_ONE_WORD = (
+    f"* stands behind the first {SHORTEST} characters or more of one word, in a script with spaces, "
+    f"and ~1 behind one of {SHORTEST_NEAR} or more"
+)
 
 
 class Query(NamedTuple):
@@ -185,18 +188,19 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
 
 def _beginning(leaf: Node, vocabulary: Vocabulary) -> str:
     """How the words of a beginning begin, folded as the vocabulary's, and not stemmed; "" if it cannot be asked for."""
-    text = leaf.value[0]
+    text, near = leaf.value[0].removesuffix(NEAR), leaf.value[0][-1:] == NEAR
     tokens = [] if has_unspaced(text) else tokenise(text)
-    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < SHORTEST:
+    if len(tokens) != 1 or len(tokens[0].strip("#@_")) < (SHORTEST_NEAR if near else SHORTEST):
         return ""
-    return fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]
+    return (fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]) + NEAR * near
 
 
 def _bound(node: Node, vocabulary: Vocabulary) -> Node:
     """The tree with a term in each word."""
     if node.operation == PREFIX:
         beginning = _beginning(node, vocabulary)
-        words = [beginning + MARK] if vocabulary.grows else vocabulary.words_from(beginning)
+        own = beginning if beginning.endswith(NEAR) else beginning + MARK
+        words = [own] if vocabulary.grows else vocabulary.words_from(beginning)
         return Node(PREFIX, value=(beginning, tuple(words)))
     if node.operation == WORD and vocabulary.keeps_order:
         return Node(ALL, tuple(map(node_of, vocabulary.words_of(node.value))))

@@ -91,7 +91,8 @@ REASONS = {
     "too_many_conditions": "where has more than 64 conditions, or a list of more than 1,024 values",
     "too_many_terms": "the keywords have new words, and there is no room left for them (stream.most_terms)",
     "too_large_query": f"the query has over {MAX_LEAVES} words and conditions, or {MAX_QUERY_CHARACTERS:,} characters",
-    "too_many_words": f"the beginning of a word stands for more than {MAX_BEGUN:,} known words: write more of it",
+    "too_many_words": f"the beginning of a word, or a word with ~1, stands for more than {MAX_BEGUN:,} known words: "
+    "write more of it",
     "too_many_keywords": f"the keywords give more than {MAX_SUBSCRIPTION_TERMS} terms",
     "unknown_attribute": "where names an attribute that the messages do not have",
     "no_word_order": "phrases need the order of words, without which the messages were prepared: run the ETL again",

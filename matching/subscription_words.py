@@ -23,7 +23,7 @@ from matching.reasons import MAX_BEGUN, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import RESERVED_IDF
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.vocabulary import Vocabulary
-from matching.words.beginnings import MARK
+from matching.words.beginnings import MARK, NEAR
 
 #: What means something in `query` alone, and would be passed over among keywords.
 _OF_QUERIES = re.compile(r'["“”„«»*()]')
@@ -36,7 +36,7 @@ def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal 
 
     Earlier releases took such subscriptions, so a log may have some, and its readers do not ask here.
     """
-    query = query_of(obj.get("query"), vocabulary) if MARK in str(obj.get("query")) else None
+    query = query_of(obj.get("query"), vocabulary) if {MARK, NEAR} & {*str(obj.get("query"))} else None
     for leaf in query.tree.leaves() if isinstance(query, Query) else ():
         if leaf.operation == PREFIX and (count := len(vocabulary.words_from(leaf.value[0]))) > MAX_BEGUN:
             return Refusal("too_many_words", f"{leaf} stands for {count:,} words", Fault("query", obj["query"]))

@@ -1,11 +1,13 @@
-"""Beginnings of words that subscriptions ask for (`fahr*`), as terms for matching alone.
+"""Beginnings of words that subscriptions ask for (`fahr*`), and words with one edit (`fahrad~1`), as terms for matching
+alone.
 
 A stream that admits terms admits `fahr*` like a new word, with the batch that brings the first subscription with it.
 From then on each message with a word that begins so has this term, too, whichever batch admits the word. Like the
 reserved term (`matching.reserved`) it weighs minus zero and has no count, so that no score, norm or number of words
 knows it. No text gives a term with `*`.
 
-A vocabulary that does not grow needs none of this: there a beginning means its words.
+`fahrad~` stands in the same way for the words within one edit of it (`matching.words.nearby`), and what is said of
+beginnings here holds for it. A vocabulary that does not grow needs none of this: there a beginning means its words.
 """
 
 import threading
@@ -17,11 +19,12 @@ import numpy as np
 
 from matching.model import TERM, Float32, Int32, Int64
 from matching.reserved import RESERVED_IDF
+from matching.words.nearby import shortened, within_one_edit
 
-#: Ends the term of a beginning.
-MARK = "*"
-#: Characters of a beginning at least.
-SHORTEST = 2
+#: Ends the term of a beginning, and that of a word with one edit.
+MARK, NEAR = "*", "~"
+#: Characters of a beginning at least, and of a word with one edit.
+SHORTEST, SHORTEST_NEAR = 2, 3
 #: Sorts behind all characters of words.
 _LAST = "\U0010ffff"
 #: Admitted terms that are looked through one by one; with more all are sorted again.
@@ -69,25 +72,47 @@ class Beginnings:
     Notes
     -----
     Nothing is made before the first call that needs it: 8 bytes a term for `words`; for `added_to` 4 bytes a term, and
-    8 for each word of each beginning. A new word costs a look-up for each of its characters.
+    8 for each word of each beginning. A new word costs a look-up for each of its characters. The first word with one
+    edit sorts the vocabulary by endings as well: some 70 bytes a term.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sorted: tuple[list[str], int, int] | None = None
+        self._backwards: tuple[list[str], list[str]] | None = None  # the sorted terms, and these sorted backwards
         self._forget(0)
 
     def words(self, vocabulary: KnownTerms, beginning: str) -> list[str]:
-        """The terms of the vocabulary that begin so, `beginning` itself included. O(log terms + found)."""
+        """The terms of the vocabulary that begin so, `beginning` itself included; of one that ends with `NEAR` those
+        within one edit.
+
+        O(log terms + found); with one edit O(log terms + terms with the first half of the word, or its second).
+        """
         terms, count, forgotten = self._sorted or ([], 0, -1)
         admitted = vocabulary.admitted
         if forgotten != vocabulary.forgotten or len(admitted) - count > _MOST_UNSORTED:
             count, forgotten = len(admitted), vocabulary.forgotten
             terms = sorted([*vocabulary.terms, *admitted[:count]])
             self._sorted = terms, count, forgotten  # at once: other threads read it
-        found = terms[bisect_left(terms, beginning) : bisect_left(terms, beginning + _LAST)]
-        found += [term for term in admitted[count:] if term.startswith(beginning)]
-        return [term for term in found if not term.endswith(MARK)]
+        late = admitted[count:]
+        if beginning.endswith(NEAR):
+            word = beginning.removesuffix(NEAR)
+            near = {*self._halves(terms, word), *late}
+            return [term for term in sorted(near) if within_one_edit(term, word) and not _is_own(term)]
+        found = _beginning_so(terms, beginning)
+        found += [term for term in late if term.startswith(beginning)]
+        return [term for term in found if not _is_own(term)]
+
+    def _halves(self, terms: list[str], word: str) -> list[str]:
+        """Sorted terms that have the first half of a word, or the second: of an edit one stays, unless the two in the
+        middle are swapped, which are found by themselves."""
+        known = self._backwards
+        if known is None or known[0] is not terms:
+            known = self._backwards = terms, sorted(term[::-1] for term in terms)  # at once: other threads read it
+        half = len(word) // 2
+        swapped = word[: half - 1] + word[half] + word[half - 1] + word[half + 1 :]
+        ending = [term[::-1] for term in _beginning_so(known[1], word[half:][::-1])]
+        return [*_beginning_so(terms, word[:half]), *ending, *_beginning_so(terms, swapped)]
 
     def added_to(self, vocabulary: KnownTerms, ids: Int32, rows: Int64, found: TermColumns) -> TermColumns:
         """Columns of messages with the beginnings that their words have.
@@ -105,7 +130,7 @@ class Beginnings:
         """
         with self._lock:
             self._follow(vocabulary)
-            new = self._keys(ids, rows) if self._ids else _NONE
+            new = self._keys(ids, rows) if self._ids or self._near else _NONE
         if not new.shape[0]:
             return found
         lengths = np.diff(found.offsets)
@@ -134,6 +159,7 @@ class Beginnings:
     def _forget(self, forgotten: int) -> None:
         self._forgotten = forgotten
         self._ids: dict[str, int] | None = None  # of the beginnings that are terms
+        self._near: dict[str, list[tuple[str, int]]] = {}  # what is left of words with one edit -> these, and their ids
         self._followed = 0
         self._first: Int32 = np.zeros(0, np.int32)  # of each word the place of its newest beginning; 0: none
         self._own, self._after = array("i", [0]), array("i", [0])  # ids of beginnings; the word's next place
@@ -150,13 +176,25 @@ class Beginnings:
         if self._ids:
             for word in new:
                 for length in range(SHORTEST, len(word) + 1):
-                    if (beginning := self._ids.get(word[:length])) is not None and not word.endswith(MARK):
+                    if (beginning := self._ids.get(word[:length])) is not None and not _is_own(word):
                         self._link(vocabulary, word, beginning)
+        if self._near:
+            for word in new:
+                for left in shortened(word) if not _is_own(word) else ():
+                    for other, own in self._near.get(left, ()):
+                        if within_one_edit(word, other):
+                            self._link(vocabulary, word, own)
         for term in new:
+            if not _is_own(term):
+                continue
+            own = _id_of(vocabulary, term)
             if term.endswith(MARK):
-                own = self._ids[term[:-1]] = _id_of(vocabulary, term)
-                for word in self.words(vocabulary, term[:-1]):
-                    self._link(vocabulary, word, own)
+                self._ids[term[:-1]] = own
+            else:
+                for left in shortened(term[:-1]):
+                    self._near.setdefault(left, []).append((term[:-1], own))
+            for word in self.words(vocabulary, term.removesuffix(MARK)):
+                self._link(vocabulary, word, own)
 
     def _link(self, vocabulary: KnownTerms, word: str, beginning: int) -> None:
         """Note that a word has a beginning; that it is noted twice does not matter."""
@@ -172,3 +210,13 @@ def _id_of(vocabulary: KnownTerms, term: str) -> int:
     found = vocabulary.id_of(term)
     assert found is not None, "it is one of the vocabulary's"
     return found
+
+
+def _is_own(term: str) -> bool:
+    """Whether a term is no word, but stands for some."""
+    return term.endswith((MARK, NEAR))
+
+
+def _beginning_so(terms: list[str], beginning: str) -> list[str]:
+    """Of sorted terms those that begin so."""
+    return terms[bisect_left(terms, beginning) : bisect_left(terms, beginning + _LAST)]

@@ -30,7 +30,7 @@ NAMES = ["all", "any", "none", "where", "x"]
 KNOWN = ["ab", "abc", "acb", "bcd", "bc"]
 WORDS = [*KNOWN, "abx", "y"]
 #: The last begins no known word.
-BEGINNINGS = ["ab*", "abc*", "bc*", "acb*", "bx*"]
+BEGINNINGS = ["ab*", "abc*", "bc*", "acb*", "bx*", "abc~1", "bcd~1", "xyz~1"]
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
 VOCABULARY = Vocabulary(KNOWN, [1, 2, 3, 4, 5], [1] * 5, [5.0, 4.0, 3.0, 2.0, 1.0], messages=10, attributes=SCHEMA)
 ENGINES = {"boolean": CellTerm, "topk": Skype}
@@ -241,6 +241,8 @@ def test_subscription_with_a_query_is_found_where_the_oracle_says(kind):
         ('"b c"~101', "at most 100"),
         ('a ""', "between the quotes"),
         ("fahrad~2", "behind a phrase"),
+        ("~1", "behind one word"),
+        ("fahr*~1", "behind one word"),
         ("-" * 20 + "a", "nested"),
         ("(" * 5000 + "a", "nested"),
         ({"any": []}, "query any is"),

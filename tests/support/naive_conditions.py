@@ -54,10 +54,10 @@ def query_holds(
 ) -> bool:
     """Whether a message with these values, and words in this order, satisfies a query in the form of a tree.
 
-    A text in it is one word, `*` behind how one begins, or words in quotes, with `~n` behind where n others may stand
-    between. Lists under `all`,
-    `any` and `none` have texts and trees, `where` has conditions; all that one object has must hold. Words of another
-    column stand behind `\\n`, which no phrase has between its words.
+    A text in it is one word, `*` behind how one begins, `~1` behind one that may have one edit, or words in quotes,
+    with `~n` behind where n others may stand between. Lists under `all`, `any` and `none` have texts and trees, `where`
+    has conditions; all that one object has must hold. Words of another column stand behind `\\n`, which no phrase has
+    between its words.
     """
     if isinstance(query, str) and query.startswith('"'):
         phrase, _, between = query[1:].partition('"')
@@ -69,6 +69,8 @@ def query_holds(
             and "\n" not in words[places[0] : places[-1]]
             for places in chosen
         )
+    if isinstance(query, str) and query.endswith("~1"):
+        return any(_edits(word, query.removesuffix("~1")) <= 1 for word in words)
     if isinstance(query, str):
         return any(word.startswith(query[:-1]) for word in words) if query.endswith("*") else query in words
     for name, members in query.items():
@@ -80,6 +82,18 @@ def query_holds(
         if not held:
             return False
     return True
+
+
+def _edits(one: str, other: str) -> int:
+    """Edits from one word to another: a character more, less or other, or two beside each other swapped."""
+    if not one or not other:
+        return len(one) + len(other)
+    if one[0] == other[0]:
+        return _edits(one[1:], other[1:])
+    found = [_edits(one[1:], other), _edits(one, other[1:]), _edits(one[1:], other[1:])]
+    if one[:2] == other[1::-1] and len(one) > 1 < len(other):
+        found.append(_edits(one[2:], other[2:]))
+    return 1 + min(found)
 
 
 def _holds(operator: str, operand: Any, type_name: str, value: Any) -> bool:

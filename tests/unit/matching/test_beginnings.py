@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import skyray
 from matching.fields import Refusal
@@ -18,11 +20,12 @@ from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Boundary
 from matching.words.message_words import MessageTerms, weigh
 from tests.support.conditions import batch_of
+from tests.support.examples import examples
 from tests.support.naive_conditions import query_holds
 
 START = ["rad", "radio", "fahrt"]
 WORDS = [*START, "fahrrad", "fahrer", "radler", "ra", "fah", "see"]
-BEGINNINGS = ["ra*", "rad*", "fahr*", "fahrrad*", "see*"]
+BEGINNINGS = ["ra*", "rad*", "fahr*", "fahrrad*", "see*", "rad~", "fahrt~", "fahrer~"]
 
 
 def growing(most_terms=50) -> Vocabulary:
@@ -56,7 +59,9 @@ def test_messages_have_the_beginnings_of_their_known_words_whichever_was_admitte
             terms = found.terms[part]
             known = {word for word in own if vocabulary.id_of(word) is not None}
             begun = {
-                one for one in BEGINNINGS if vocabulary.id_of(one) is not None and query_holds(one, {}, {}, [*known])
+                one
+                for one in BEGINNINGS
+                if vocabulary.id_of(one) is not None and query_holds(one.replace("~", "~1"), {}, {}, [*known])
             }
             assert sorted(terms.tolist()) == terms.tolist()
             assert {vocabulary.term_of(term) for term in terms.tolist()} == known | begun
@@ -79,7 +84,31 @@ def test_beginning_is_one_term_where_words_are_admitted_and_all_its_words_where_
     assert isinstance(query, Query) and query.required == ("radio",)
 
 
-@pytest.mark.parametrize("text", ["r*", "#r*", "rad-weg*", "自転*", "**", "r*d", "*rad", '"rad weg*"'])
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=6), max_size=200, unique=True),
+    st.text("abc", min_size=3, max_size=6),
+    st.integers(0, 200),
+)
+@settings(max_examples=examples(100, 500), deadline=None)
+def test_words_within_one_edit_are_those_of_the_oracle_whichever_were_admitted(words, near, admitted):
+    late, start = words[:admitted], words[admitted:]
+    vocabulary = Vocabulary(start, [1] * len(start), [1] * len(start), [1.0] * len(start), 1, most_terms=300)
+    vocabulary.admit(sorted({*late, "zzzz~", "zzz*"}), 1)
+    wanted = [word for word in words if query_holds(f"{near}~1", {}, {}, [word])]
+    assert sorted(vocabulary.words_from(f"{near}~")) == sorted(wanted)
+
+
+def test_word_with_one_edit_finds_words_that_come_later_and_changes_no_score():
+    also = {"near": {"kind": "boolean", "region": [0, 0, 2, 2], "query": "fahrad~1"}}
+    texts = ["see rad", "see fahrrad", "fahrad", "farhad rad", "faxxad", "fahrade see", "frad"]
+    alone, together = updates({}, texts), updates(also, texts)
+    assert [one for one in together if one[0] in ASKED] == alone
+    assert [one[2] for one in together if one[0] == "near"] == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize(
+    "text", ["ab~1", "自転車~1", "rad-weg~1", "r*", "#r*", "rad-weg*", "自転*", "**", "r*d", "*rad", '"rad weg*"']
+)
 def test_beginning_that_cannot_be_asked_for_is_refused(text):
     found = query_of(text, growing())
     assert isinstance(found, Refusal) and found.reason == "bad_query" and found.fault.value == text

@@ -5,6 +5,7 @@ import contextlib
 import json
 import resource
 import socket
+import sys
 import threading
 
 import pytest
@@ -39,6 +40,14 @@ def test_server_sends_answers_at_once(host):
 def test_server_whose_port_is_taken_says_so():
     with bind("127.0.0.1", 0) as one, pytest.raises(ConfigError, match="choose another --port"):
         bind("127.0.0.1", one.getsockname()[1])
+
+
+def test_server_has_threads_take_turns_more_often_while_it_serves():
+    before_s = sys.getswitchinterval()
+    with bind("127.0.0.1", 0) as listening:
+        with Server(None, listening, lambda loop: None, 3):
+            assert sys.getswitchinterval() == pytest.approx(server.SWITCH_S) and before_s > server.SWITCH_S
+        assert sys.getswitchinterval() == before_s
 
 
 def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monkeypatch):
