@@ -18,6 +18,7 @@ from typing import Any
 
 from matching.errors import CheckpointError, ConfigError, InputError, InUseError
 from matching.part_names import whole_parts
+from matching.words.tokeniser import RULES
 from spouts.history import history_of
 from spouts.log import FORMAT as LOG_FORMAT
 from topology.core.checkpoint.storage import LocalDisk, remove_parts, written
@@ -29,7 +30,7 @@ RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "
 DIED = "interrupted (its process died)"
 REPORT = "run.json"
 #: The formats of a folder that have numbers, as this release writes them; `run.json` has them.
-FORMATS = {"log": LOG_FORMAT, "checkpoint": CHECKPOINT_FORMAT}
+FORMATS = {"log": LOG_FORMAT, "checkpoint": CHECKPOINT_FORMAT, "words": RULES}
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.

@@ -59,10 +59,10 @@ class LivingVersions:
             "(DELETE /v1/objects/ID), or give versions a ttl_s"
         )
 
-    def expired(self, now_us: int) -> list[str]:
-        """Objects whose living version has ended by time; each is returned once."""
+    def expired(self, now_us: int, most: int) -> list[str]:
+        """Objects whose living version has ended by time, so many at most; each is returned once."""
         found = []
-        while self._expiries and self._expiries[0][0] <= now_us:
+        while self._expiries and self._expiries[0][0] <= now_us and len(found) < most:
             _, seq, name = heapq.heappop(self._expiries)
             if self._seq_of.get(name) == seq:
                 found.append(name)

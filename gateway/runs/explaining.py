@@ -354,11 +354,23 @@ def _versions_in_words(run: RunReader, seq: int, updates: Sequence[Mapping[str, 
         now = next((at for at in range(now, -1, -1) if names[at] == names[seq]), seq)
         rows = run.messages([one for one in (before, now) if one >= 0])
         ended = update["change"] == "leave" and ops[now] == DELETE
-        words = f"{_DID[update['change']]} with {'the deletion' if ended else 'version'} {rows[now].message_id}"
-        if before >= 0 and not ended and (changed := _changed(rows[before].attributes, rows[now].attributes)):
-            words += f": {changed}"
-        found.append(words)
+        found.append(version_words(update["change"], rows[now], None if before < 0 else rows[before], ended))
     return found
+
+
+def version_words(change: str, now: Row, before: Row | None, ended: bool = False) -> str:
+    """An update of an object in words, and what has changed: "entered with version v2: price 950 -> 890".
+
+    Parameters
+    ----------
+    change : str
+    now : Row            the version, or deletion, that causes it
+    before : Row or None    the version before that; None if there was none
+    ended : bool         `now` is a deletion
+    """
+    words = f"{_DID[change]} with {'the deletion' if ended else 'version'} {now.message_id}"
+    changed = "" if before is None or ended else _changed(before.attributes, now.attributes)
+    return f"{words}: {changed}" if changed else words
 
 
 def _before(names: Sequence[str], ops: Sequence[int], seq: int) -> int:

@@ -8,6 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from gateway.client.rows import Results
 from gateway.live.admission import whole_row
+from gateway.runs.explaining import version_words
+from gateway.runs.message_rows import message_row
 from gateway.serve.access import caller_of
 from gateway.serve.asking import Asking
 from gateway.serve.bodies import encoded, media_type, one_line, read_body
@@ -22,7 +24,7 @@ from gateway.serve.subscription_routes import SUBSCRIPTION_BODY, known, not_acti
 from gateway.serve.writer import refused
 from matching.kinds import KINDS
 from matching.reasons import explain as meaning_of
-from matching.validate import decode_object
+from matching.validate import DELETE, decode_object
 
 
 def routes(door: Door, asking: Asking) -> APIRouter:
@@ -64,6 +66,9 @@ def routes(door: Door, asking: Asking) -> APIRouter:
             async with turn:
                 found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary)
                 updates = await turn.run(_updates_of, door, subscription, seq)
+                if door.wal.living is not None:
+                    found["versions"] = await turn.run(_versions_of, door, seq, updates)
+                    found["why"] = "; ".join([found["why"], *found["versions"]])
         shown = ("id", "change", "as_of", "score")
         return encoded(found | {"updates": [{name: row[name] for name in shown} for row in updates]})
 
@@ -116,6 +121,21 @@ def _updates_of(door: Door, subscription_id: str, seq: int, share: Callable[[], 
             {"id": tagged(f"{boundary}-{place}", tag_of(boundary)), **row}
             for (boundary, place), row in zip(ids, facts, strict=True)
         ]
+    return found
+
+
+def _versions_of(door: Door, seq: int, updates: list[dict[str, Any]], share: Callable[[], None]) -> list[str]:
+    """The updates of a version of an object in words (`version_words`)."""
+    wal, schema, own, found = door.wal, door.admission.vocabulary.attributes, door.wal.message(seq), list[str]()
+    for update in updates:
+        share()
+        before, now = wal.values([seq])[seq].previous, own
+        if update["change"] == "leave":
+            before = seq
+            if update["as_of"] not in wal.marks and (cause := wal.message(update["as_of"])).object_id == own.object_id:
+                now = cause  # else it left for another message's sake
+        rows = [message_row(one, (), schema) for one in (now, *([wal.message(before)] if before >= 0 else []))]
+        found.append(version_words(update["change"], rows[0], rows[1] if before >= 0 else None, now.op == DELETE))
     return found
 
 

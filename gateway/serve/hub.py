@@ -23,7 +23,7 @@ from gateway.serve.gaps import lost_events, unknown_position
 from gateway.serve.loop_calls import LoopCalls
 from gateway.serve.regions import contains
 from gateway.serve.registry import Registry
-from gateway.serve.released import Released, UpdateRows, tagged
+from gateway.serve.released import RANKS, Released, UpdateRows, tagged
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import BEGINNING, PIECE, Foreign, PartDamaged, PartsMissing, Position
 from topology.core.executors.logs import driver_log
@@ -445,6 +445,8 @@ class Hub:
         if not self._has_texts(released.seq[rows].tolist()):
             return None
         parts = self.log.parts
+        if parts.included and not self._has_texts(parts.included.before(released, rows, RANKS["leave"])):
+            return None
         return UpdateRows(released, rows, parts.look_up, tag_of=self._tag_of, included=parts.included)
 
     def _put_some(self, found: UpdateRows, by_name: Mapping[str, list[_Queue]]) -> set[_Queue]:

@@ -1,7 +1,7 @@
 """What updates carry for subscriptions with `include`: values of attributes, and earlier ones of what has changed."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -59,28 +59,39 @@ class IncludedValues:
         rows : int64[n]
         leave : int         rank of `leave`, whose version was replaced and replaces none here
         """
+        known = dict[int, LoggedValues]()
+        pieces: dict[bytes, int] = {b"": 0}
+        found = np.zeros(rows.shape[0], np.int64)
+        for row, one, seq, before in self._pairs(released, rows, leave, known):
+            piece = self._piece(one, known[seq], self._known(known, before) if before >= 0 else None)
+            found[row] = pieces.setdefault(piece, len(pieces))
+        return (list(pieces), found) if len(pieces) > 1 else None
+
+    def before(self, released: Any, rows: np.ndarray, leave: int) -> list[int]:
+        """Seqs of the earlier versions that `of` looks up; those of the updates themselves are read here."""
+        return [before for *_, before in self._pairs(released, rows, leave, {}) if before >= 0]
+
+    def _pairs(
+        self, released: Any, rows: np.ndarray, leave: int, known: dict[int, LoggedValues]
+    ) -> Iterator[tuple[int, Inclusion, int, int]]:
+        """Of updates that carry more: the place in `rows`, what is wanted, the message, and the version before it."""
         if not self._wanted:
-            return None
+            return
         used, who = np.unique(released.who[rows], return_inverse=True)
         wanted = [self._wanted.get(name) for name in released.names.take(pa.array(used)).to_pylist()]
         mine = np.flatnonzero(np.array([one is not None for one in wanted], np.bool_)[who])
         if not mine.shape[0]:
-            return None
+            return
         some = rows[mine]
         columns = zip(
             mine.tolist(), who[mine].tolist(), released.seq[some].tolist(), released.boundary[some].tolist(),
             (released.order[some] == leave).tolist(), strict=True,
         )  # fmt: skip
-        known = dict(self._values(np.unique(released.seq[some]).tolist()))
-        pieces: dict[bytes, int] = {b"": 0}
-        found = np.zeros(rows.shape[0], np.int64)
+        known.update(self._values(np.unique(released.seq[some]).tolist()))
         for row, name, seq, boundary, leaves in columns:
             one = wanted[name]
             assert one is not None, "it is among those that want some"
-            before = -1 if leaves else self._before(known, seq, boundary if one.standing else None)
-            piece = self._piece(one, known[seq], self._known(known, before) if before >= 0 else None)
-            found[row] = pieces.setdefault(piece, len(pieces))
-        return list(pieces), found
+            yield row, one, seq, -1 if leaves else self._before(known, seq, boundary if one.standing else None)
 
     def _before(self, known: dict[int, LoggedValues], seq: int, boundary: int | None) -> int:
         """The version that an object had before, -1 for none: before its version `seq`, or before a whole boundary."""

@@ -476,7 +476,7 @@ class LogWriter:
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
         if self._wal.living is not None and not self.batching.open:  # which may have a newer version
-            for name in self._wal.living.expired(round(self._now() * 1e6)):
+            for name in self._wal.living.expired(round(self._now() * 1e6), self._batch):
                 ended = self._admission.message({"object_id": name, "deleted": True})
                 assert isinstance(ended, ParsedMessage), "it names an object"
                 self.batching.open.append(InputLine(self._line, b"", time.monotonic()), ended)

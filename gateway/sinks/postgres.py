@@ -43,13 +43,15 @@ _TABLES = """
 CREATE TABLE {schema}.updates (
     boundary bigint NOT NULL, place bigint NOT NULL, change text NOT NULL, subscription_id text NOT NULL,
     message_id text NOT NULL, seq bigint NOT NULL, as_of bigint NOT NULL, score double precision,
-    lon double precision NOT NULL, lat double precision NOT NULL, text text NOT NULL, PRIMARY KEY (boundary, place)
+    lon double precision NOT NULL, lat double precision NOT NULL, text text NOT NULL,
+    object_id text NOT NULL DEFAULT '', PRIMARY KEY (boundary, place)
 );
 CREATE TABLE {schema}.results (
     subscription_id text NOT NULL, seq bigint NOT NULL, message_id text NOT NULL, boundary bigint NOT NULL,
     score double precision, lon double precision NOT NULL, lat double precision NOT NULL, text text NOT NULL,
-    PRIMARY KEY (subscription_id, seq)
+    object_id text NOT NULL DEFAULT '', PRIMARY KEY (subscription_id, seq)
 );
+CREATE INDEX ON {schema}.results (subscription_id, object_id) WHERE object_id <> '';
 CREATE TABLE {schema}.stream (
     stream text NOT NULL, boundary bigint NOT NULL, place bigint NOT NULL, as_of bigint NOT NULL,
     fence bigint NOT NULL, backend integer, backend_start timestamptz, format integer NOT NULL,
@@ -59,19 +61,30 @@ COMMENT ON TABLE {schema}.updates IS 'every update of a Skyray stream; its id is
 COMMENT ON TABLE {schema}.results IS 'what is in the result of each subscription as of stream.as_of';
 COMMENT ON TABLE {schema}.stream IS 'which stream this is, and how far it is here';
 """
+#: What tables lack that an earlier release has made.
+_ADDITIONS = """
+ALTER TABLE {schema}.updates ADD COLUMN IF NOT EXISTS object_id text NOT NULL DEFAULT '';
+ALTER TABLE {schema}.results ADD COLUMN IF NOT EXISTS object_id text NOT NULL DEFAULT '';
+CREATE INDEX ON {schema}.results (subscription_id, object_id) WHERE object_id <> '';
+"""
 _COPY_UPDATES = (
-    "COPY {schema}.updates (boundary, place, change, subscription_id, message_id, seq, as_of, score, lon, lat, text)"
-    " FROM STDIN (FORMAT BINARY)"
+    "COPY {schema}.updates (boundary, place, change, subscription_id, message_id, seq, as_of, score, lon, lat, text,"
+    " object_id) FROM STDIN (FORMAT BINARY)"
 )
-_UPDATE_TYPES = ["int8", "int8", "text", "text", "text", "int8", "int8", "float8", "float8", "float8", "text"]
+_UPDATE_TYPES = ["int8", "int8", "text", "text", "text", "int8", "int8", "float8", "float8", "float8", "text", "text"]
 _COPY_RESULTS = (
-    "COPY {schema}.results (subscription_id, seq, message_id, boundary, score, lon, lat, text)"
+    "COPY {schema}.results (subscription_id, seq, message_id, boundary, score, lon, lat, text, object_id)"
     " FROM STDIN (FORMAT BINARY)"
 )
-_RESULT_TYPES = ["text", "int8", "text", "int8", "float8", "float8", "float8", "text"]
+_RESULT_TYPES = ["text", "int8", "text", "int8", "float8", "float8", "float8", "text", "text"]
 _LEAVE = (
     "DELETE FROM {schema}.results r USING unnest(%b::text[], %b::bigint[]) AS gone (subscription_id, seq)"
     " WHERE r.subscription_id = gone.subscription_id AND r.seq = gone.seq"
+)
+#: The same of objects, whose result may have another version than the one that leaves.
+_LEAVE_OBJECT = (
+    "DELETE FROM {schema}.results r USING unnest(%b::text[], %b::text[]) AS gone (subscription_id, object_id)"
+    " WHERE r.subscription_id = gone.subscription_id AND r.object_id = gone.object_id AND r.object_id <> ''"
 )
 #: What the server says when it refuses a connection for good; libpq gives no code for it.
 _REFUSED = re.compile(
@@ -167,6 +180,10 @@ class PostgresSink:
         """Make what is missing; where all is there, no right to make anything is needed."""
         schema = self._schema.as_string(connection)
         if _first(connection, "SELECT to_regclass(%s)", f"{schema}.stream") is not None:
+            has_objects = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'object_id'"
+            if _first(connection, has_objects, f"{schema}.results") is None:
+                connection.execute(self._sql(_ADDITIONS))
+                connection.commit()
             return
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"skyray {schema}",))
         if _first(connection, "SELECT to_regnamespace(%s)", schema) is None:
@@ -235,8 +252,8 @@ class PostgresSink:
         """Add updates, and change the results by them."""
         if not updates:
             return
-        gone: dict[tuple[str, int], None] = {}
-        come: dict[tuple[str, int], tuple[Any, ...]] = {}
+        gone: dict[tuple[str, int | str], None] = {}  # by seq, of objects by their ids
+        come: dict[tuple[str, int | str], tuple[Any, ...]] = {}
         with connection.cursor() as cursor:
             with cursor.copy(self._sql(_COPY_UPDATES)) as copy:
                 copy.set_types(_UPDATE_TYPES)
@@ -244,14 +261,16 @@ class PostgresSink:
                 for one in updates:
                     boundary, place = Position.of(one.id)
                     name, seq, message = one.subscription_id, one.seq, (one.score, one.lon, one.lat, one.text)
-                    write((boundary, place, one.change, name, one.message_id, seq, one.as_of, *message))
-                    if one.change == "enter":
-                        come[name, seq] = name, seq, one.message_id, boundary, *message
-                    elif one.change == "leave":  # a match is in no standing result
-                        come.pop((name, seq), None)
-                        gone[name, seq] = None
-            if gone:
-                cursor.execute(self._sql(_LEAVE), ([name for name, _ in gone], [seq for _, seq in gone]))
+                    write((boundary, place, one.change, name, one.message_id, seq, one.as_of, *message, one.object_id))
+                    key = name, one.object_id or seq
+                    if one.change == "leave" or (one.object_id and one.change != "match"):
+                        come.pop(key, None)  # a new version takes the place of the one before
+                        gone[key] = None
+                    if one.change in ("enter", "change"):  # a match is in no standing result
+                        come[key] = name, seq, one.message_id, boundary, *message, one.object_id
+            for statement, of in ((_LEAVE, int), (_LEAVE_OBJECT, str)):
+                if keys := [key for key in gone if isinstance(key[1], of)]:
+                    cursor.execute(self._sql(statement), ([name for name, _ in keys], [what for _, what in keys]))
             if come:
                 with cursor.copy(self._sql(_COPY_RESULTS)) as copy:
                     copy.set_types(_RESULT_TYPES)

@@ -23,13 +23,20 @@ BY_WORDS = ("keyword", "prefix")
 
 
 PRICE = ["price:number"]
+STAYS = ("lon", "lat", "west", "south", "east", "north", "terms", "counts", "weights", "text")
 
 
 def versions(count: int, seed: int, objects: int = 15) -> list[dict]:
-    """Versions of a few objects that move about, change their words and prices and are deleted, several in a batch."""
-    rng, rows = np.random.default_rng(seed), random_rows(count, seed=seed)
+    """Versions of a few objects that move about, change their words and prices and are deleted, several in a batch.
+
+    A third stay where they were, with the same words.
+    """
+    rng, rows, latest = np.random.default_rng(seed), random_rows(count, seed=seed), {}
     for row in rows:
-        row["object_id"] = f"thing {rng.integers(objects)}"
+        row["object_id"] = name = f"thing {rng.integers(objects)}"
+        if rng.random() < 0.35 and name in latest:
+            row |= {column: latest[name][column] for column in STAYS}
+        latest[name] = dict(row)
         row["attribute_price"] = None if rng.random() < 0.1 else float(rng.integers(-2, 8))
         if rng.random() < 0.15:
             row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
@@ -157,6 +164,40 @@ def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
         unserved.subscribe(subscription_id="t", kind="topk", keywords="flat", lon=1.0, lat=1.0, k=2, alpha=0.5)
 
 
+BOOLEAN = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2]}
+KNN = {"subscription_id": "s", "kind": "knn", "keywords": "flat", "lon": 1, "lat": 1, "k": 2}
+DROPS = {"where": {"price": {"decreased": True}}}
+
+
+@pytest.mark.parametrize(
+    ("objects", "row", "reason"),
+    [
+        (False, BOOLEAN | DROPS, "needs_objects"),
+        (False, KNN | {"on": ["enter", "leave", "change"]}, "needs_objects"),
+        (True, KNN | DROPS, "versions_of_results"),
+        (True, KNN | {"on": ["enter"]}, "bad_on"),
+        (True, BOOLEAN | {"on": ["enters"]}, "bad_on"),
+        (True, BOOLEAN | {"on": []}, "bad_on"),
+        (True, BOOLEAN | DROPS | {"on": ["enter"]}, "bad_on"),
+        (True, BOOLEAN | {"include": ["prize"]}, "bad_include"),
+    ],
+)
+def test_subscription_that_asks_for_what_is_not_there_is_refused(objects, row, reason):
+    engine = Engine(objects=objects, attributes=["price:number"])
+    with pytest.raises(InputError) as refused:
+        engine.subscribe(row)
+    assert refused.value.reason_code == reason
+
+
+def test_run_of_messages_rejects_a_row_that_compares_versions(tmp_path):
+    write_etl(tmp_path / "etl", versions(30, 5), attributes=PRICE)
+    rows = [{**BOOLEAN, "keywords": "w1", "subscription_id": name, **more} for name, more in (("a", DROPS), ("b", {}))]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = run(settings(tmp_path, "out", objects=False))
+    (rejected,) = map(json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines())
+    assert rejected["reason"] == "needs_objects" and report["state"] == "finished"
+
+
 @pytest.mark.fault
 @pytest.mark.timeout(300)
 def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kill(tmp_path):
@@ -243,6 +284,13 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
                 read = [next(updates) for _ in expected]
             endpoint.await_(lambda book: any(one["message_id"] == "v3" and one["change"] == "leave"
                                              for came in book for one in came.updates))  # fmt: skip
+            why = served.call("GET", "/v1/explain?subscription=s&message=v3").json
+            assert why["versions"][0] == "changed with version v3: price 890 -> 880"
+            assert why["versions"][1].startswith("left with the deletion ")
+            assert (
+                "matched with version v2: price 950 -> 890"
+                in (served.call("GET", "/v1/explain?subscription=drops&message=v2").json["why"])
+            )
             served.end()
     assert told(row for _, row in follower.book) == expected
     assert [(one.change, one.attributes or None, one.previous or None) for one in read] == [

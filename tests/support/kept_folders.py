@@ -15,16 +15,15 @@ import numpy as np
 
 from gateway.live.vocabulary_files import empty_start
 from matching.kinds import KINDS
-from spouts.log import FORMAT as LOG_FORMAT
 from tests.support.beside import random_message, random_subscription, wide_subscription
 from tests.support.live_streams import Stream
-from topology.core.checkpoint.store import FORMAT as CHECKPOINT_FORMAT
+from topology.folder import FORMATS
 
 KEPT = Path(__file__).parent / "kept"
 #: Name of a packed folder -> the digest of its stream once it has gone on, by the release that wrote it.
 DIGESTS = KEPT / "digests.json"
 #: Name of one of this release.
-CURRENT = f"log-{LOG_FORMAT}-checkpoint-{CHECKPOINT_FORMAT}"
+CURRENT = "-".join(f"{name}-{number}" for name, number in FORMATS.items())
 _WINDOW, _NOW_S = "count:20", 1_577_900_000
 
 
@@ -65,7 +64,8 @@ def unpack(name: str, folder: Path) -> Path:
     """Unpack a folder into another one."""
     with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
-    return folder / name
+    (found,) = folder.iterdir()
+    return found
 
 
 def digests() -> dict[str, str]:

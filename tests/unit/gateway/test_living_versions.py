@@ -30,8 +30,9 @@ def test_living_versions_are_replaced_and_deleted_and_what_is_ahead_changes_noth
 def test_living_version_expires_once_and_only_if_it_lives_still():
     living = LivingVersions()
     living.take(0, block(("a", 0, 0, 50), ("b", 0, 0, 60), ("a", 0, 0, None), ("c", 0, 0, 90)))
-    assert living.expired(49) == [] and living.expired(60) == ["b"] and living.expired(60) == []
-    assert living.expired(100) == ["c"]
+    assert living.expired(49, 9) == [] and living.expired(60, 9) == ["b"] and living.expired(60, 9) == []
+    living.take(4, block(("d", 0, 0, 95)))
+    assert living.expired(100, 1) == ["c"] and living.expired(100, 1) == ["d"]
 
 
 def test_full_table_takes_versions_and_deletions_and_no_new_object():

@@ -175,3 +175,23 @@ def test_attribute_parse_reads_name_path_and_type(text, attribute):
 def test_attribute_schema_refuses_what_cannot_be_used(texts, hint):
     with pytest.raises(ConfigError, match=hint):
         AttributeSchema.parse(texts)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"price": {"decreased": False}}, "price decreased: false, where true belongs"),
+        ({"price": {"decreased_by": 0}}, "price decreased_by: 0, where a number above 0 belongs"),
+        ({"price": {"decreased_by": [5, 6]}}, "price decreased_by: list, where a number above 0 belongs"),
+        ({"type": {"increased": True}}, "type increased: categories have no order; changed compares them"),
+        ({"listed": {"decreased_by": 5}}, "listed decreased_by: listed is no number; decreased compares times"),
+    ],
+)
+def test_condition_on_the_version_before_that_means_nothing_is_refused(where, said):
+    found = parse_where(where, SCHEMA, of_versions=True)
+    assert isinstance(found, Refusal) and (found.reason, found.detail) == ("bad_where", said)
+
+
+def test_condition_on_the_version_before_stands_in_no_query():
+    found = parse_where({"price": {"lt": 5, "changed": True}}, SCHEMA)
+    assert isinstance(found, Refusal) and found.reason == "bad_where" and "a query may not" in found.detail

@@ -100,7 +100,7 @@ def test_history_that_is_full_is_trimmed_although_nothing_more_is_released(monke
 
     class Growing:
         ends = ()
-        look_up = Log().look_up
+        look_up, included = Log().look_up, None
 
         def last_boundary(self):
             return named[0]

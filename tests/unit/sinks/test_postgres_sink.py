@@ -3,9 +3,11 @@
 import json
 import random
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.serve.update_parts import Position
 from gateway.sinks.postgres import PostgresSink
@@ -58,6 +60,38 @@ class TestPostgresSink(SinkContract):
     pass
 
 
+def of_objects(last_seq, *changes):
+    """The chunk of a boundary of a stream of objects: subscription, change, seq, object."""
+    updates = boundary_of(last_seq, [one[:3] for one in changes])
+    names = {one[:3]: one[3] for one in changes}
+    return chunk_of(*(replace(one, object_id=names[one.subscription_id, one.change, one.seq]) for one in updates))
+
+
+def test_postgres_results_of_objects_have_each_once_in_its_last_version(receiver):
+    """An object stays in the result in a version that no update names, and leaves as that one."""
+    with closing(receiver.sink()) as sink:
+        sink.open("stream")
+        sink.deliver(of_objects(1, ("s", "enter", 0, "a"), ("s", "enter", 1, "b"), ("t", "enter", 0, "a")))
+        sink.deliver(of_objects(4, ("s", "leave", 2, "a"), ("s", "change", 3, "b")))
+        assert receiver.results() == [("s", "m3", 3, 0.375), ("t", "m0", 0, 0.0)]
+        sink.deliver(of_objects(7, ("s", "enter", 5, "b"), ("t", "leave", 0, "a")))
+        assert receiver.results() == [("s", "m5", 5, 0.625)]
+    named = receiver.ask("SELECT seq, object_id FROM skyray.updates WHERE subscription_id = 's' ORDER BY seq")
+    assert named == [(0, "a"), (1, "b"), (2, "a"), (3, "b"), (5, "b")]
+
+
+def test_postgres_tables_of_an_earlier_release_get_the_column_of_objects(receiver):
+    with closing(receiver.sink()) as sink:
+        sink.open("stream")
+        sink.deliver(chunk_of(*SinkContract.FIRST))
+    for table in ("updates", "results"):
+        receiver.ask(f"ALTER TABLE skyray.{table} DROP COLUMN object_id")
+    with closing(receiver.sink()) as sink:
+        assert sink.open("stream") is not None
+        sink.deliver(chunk_of(*SinkContract.SECOND))
+    assert [row[2] for row in receiver.results()] == [2, 8]
+
+
 def replayed(updates):
     """What is in each result after these updates, one after the other."""
     inside = {}
@@ -78,10 +112,11 @@ def test_rows_are_the_updates_field_by_field(receiver):
     sink.close()
     rows = receiver.ask("SELECT * FROM skyray.updates ORDER BY boundary, place")
     assert rows == [
-        (3, 0, "match", "s1", "m1", 1, 3, None, 1.0, 89.0, "ramen \t\\N 'ü' 1\n"),
-        (3, 1, "enter", "s2", "m2", 2, 3, 0.25, 2.0, 88.0, "ramen \t\\N 'ü' 2\n"),
+        (3, 0, "match", "s1", "m1", 1, 3, None, 1.0, 89.0, "ramen \t\\N 'ü' 1\n", ""),
+        (3, 1, "enter", "s2", "m2", 2, 3, 0.25, 2.0, 88.0, "ramen \t\\N 'ü' 2\n", ""),
     ]
-    assert receiver.ask("SELECT * FROM skyray.results") == [("s2", 2, "m2", 3, 0.25, 2.0, 88.0, "ramen \t\\N 'ü' 2\n")]
+    result = ("s2", 2, "m2", 3, 0.25, 2.0, 88.0, "ramen \t\\N 'ü' 2\n", "")
+    assert receiver.ask("SELECT * FROM skyray.results") == [result]
     assert receiver.ask("SELECT stream, boundary, place, as_of FROM skyray.stream") == [("one", 3, 1, 3)]
 
 

@@ -1,0 +1,56 @@
+"""What updates carry for subscriptions with `include`."""
+
+import json
+
+from gateway.live.update_listener import MessageText
+from gateway.live.write_ahead_log import LoggedValues
+from gateway.serve.included import IncludedValues, Inclusion
+from gateway.serve.released import JSON_BEGINS, RANKS, UpdateRows
+from matching.attributes import AttributeSchema
+from tests.support.releasing import RawUpdate, released_of
+
+SCHEMA = AttributeSchema.parse(["price:number", "sold:time", "kind:category"])
+#: Versions of one object: messages 3, 5, 6 and 7, of boundaries that end with 4 and 7; 6 has no price.
+VALUES = {
+    3: LoggedValues((900.0,), -1),
+    5: LoggedValues((800.0, None, "flat"), 3),
+    6: LoggedValues((None, 1_000_000, "flat"), 5),
+    7: LoggedValues((700.0, 1_000_000, "flat"), 6),
+}
+ENDS = [4, 7]
+
+
+def told(inclusion, *updates):
+    """Attributes and previous values of updates (change, seq, as_of) of the boundary that ends with 7."""
+    included = IncludedValues({"s": inclusion}, lambda seqs: {seq: VALUES[seq] for seq in seqs}, lambda: SCHEMA, ENDS)
+    raw = [RawUpdate("s", RANKS[change], seq, as_of, None) for change, seq, as_of in updates]
+    released = released_of(7, [*raw, RawUpdate("t", RANKS["enter"], 7, 7, None)])
+    texts = {seq: MessageText(f"m{seq}", "", 0.0, 0.0) for seq in VALUES}
+    rows = UpdateRows(released, None, lambda seqs: texts, included=included)
+    found = [json.loads(one) for one in rows.events((JSON_BEGINS,), b"").each()]
+    plain = UpdateRows(released, None, lambda seqs: texts).events((JSON_BEGINS,), b"").each()
+    assert found[-1] == json.loads(plain[-1]), "who asks for nothing gets nothing"
+    return [(one["change"], one.get("attributes"), one.get("previous")) for one in found[:-1]]
+
+
+def test_included_values_of_changes_at_once_are_against_the_version_before():
+    found = told(Inclusion(("price", "kind"), False), ("enter", 5, 5), ("change", 6, 6), ("leave", 6, 7))
+    assert found == [
+        ("enter", {"price": 800.0, "kind": "flat"}, {"price": 900.0, "kind": None}),
+        ("change", {"price": None, "kind": "flat"}, {"price": 800.0}),
+        ("leave", {"price": None, "kind": "flat"}, None),
+    ]
+
+
+def test_included_values_of_results_are_against_the_version_at_the_boundary_before():
+    assert told(Inclusion(("price",), True), ("change", 7, 7)) == [("change", {"price": 700.0}, {"price": 900.0})]
+
+
+def test_included_value_of_what_has_long_been_there_has_no_previous():
+    assert told(Inclusion(("price",), True), ("enter", 3, 7)) == [("enter", {"price": 900.0}, None)]
+
+
+def test_included_true_is_all_attributes_and_times_are_text():
+    ((_, attributes, previous),) = told(Inclusion(None, False), ("change", 6, 6))
+    assert attributes == {"price": None, "sold": "1970-01-01T00:00:01+00:00", "kind": "flat"}
+    assert previous == {"price": 800.0, "sold": None}
