@@ -510,11 +510,13 @@ class DeliveryBolt(Bolt):
     def _write(self, updates: UpdateBatch) -> None:
         if not len(updates):
             return
-        if updates.change.min() < 0 or updates.change.max() >= len(CHANGES):
-            raise TopologyError(f"{self.context.component}: an update with change {int(updates.change.max())}")
+        counts = np.bincount(updates.change.view(np.uint8), minlength=len(CHANGES))  # what is negative is above
+        if counts.shape[0] > len(CHANGES):
+            wrong = updates.change[updates.change.view(np.uint8) >= len(CHANGES)][0]
+            raise TopologyError(f"{self.context.component}: an update with change {wrong}")
         hashes = self.subscriptions.hashes(updates.number)
         self.digest.add(updates, hashes, self.messages.hashes(updates.seq))
-        self.counts += np.bincount(updates.change, minlength=len(CHANGES))
+        self.counts += counts
         self.context.count("updates", len(updates))
         self.retained.note(updates)
         if self.publisher is not None:

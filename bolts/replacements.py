@@ -78,6 +78,8 @@ class ReplacementOrder:
 
     def release(self, watermark: int) -> UpdateBatch | None:
         """Updates released by this watermark, by number and then in order of arrival; None if there are none."""
+        if not self._until.shape[0]:
+            return None
         free = self._until <= watermark
         if not free.any():
             return None

@@ -1,6 +1,6 @@
 """Conditions over attributes as people write them: `where`, checked.
 
-The oracle is `matching.naive_conditions`.
+The oracle is `tests.support.naive_conditions`.
 """
 
 import difflib

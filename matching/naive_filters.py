@@ -2,7 +2,7 @@
 
 It must share no code with `matching.filters`; `matching.filter_programs` documents the format of programs. Shapes and
 metres are those of `matching.naive_shapes`. Whether a program means what a user wrote is another oracle's matter
-(`matching.naive_conditions`).
+(`tests.support.naive_conditions`).
 """
 
 import math

@@ -9,7 +9,7 @@ readers disagree on what it means.
 The tree has lists under `all`, `any` and `none`, whose members are texts of that syntax, conditions (`{"where":
 {"price": {"lte": 900}}}`), and trees. Several of these in one object must all hold.
 
-The oracle is `matching.naive_conditions.query_holds`; `matching.query_programs` compiles queries.
+The oracle is `tests.support.naive_conditions.query_holds`; `matching.query_programs` compiles queries.
 """
 
 import json

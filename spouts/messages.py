@@ -397,7 +397,7 @@ def _mask(rows: Sequence[int], count: int) -> np.ndarray | None:
 
 def _some(counts: np.ndarray) -> np.ndarray | None:
     """Counts in their smallest type; None if all are 0."""
-    return _small(counts) if counts.any() else None
+    return _small(counts) if np.count_nonzero(counts) else None
 
 
 def _lengths(offsets: Int64) -> np.ndarray:
@@ -407,4 +407,5 @@ def _lengths(offsets: Int64) -> np.ndarray:
 
 def _small(counts: np.ndarray) -> np.ndarray:
     """Counts in the smallest unsigned type that holds them."""
-    return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
+    most = counts[0] if counts.shape[0] == 1 else counts.max(initial=0)
+    return counts.astype(np.min_scalar_type(int(most)))

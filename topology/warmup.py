@@ -221,7 +221,10 @@ def stamp_of(name: str, engine: str | None = None, window: str | None = None, ki
     if name in kinds:
         kind = kinds.named(name)
         made = [kind.engine(engine), *([kind.window(window)] if kind.windowed else [])]
-    sources = {Path(getfile(each)) for each in made} | {Path(__file__)}
+    try:
+        sources = {Path(getfile(each)) for each in made} | {Path(__file__)}
+    except TypeError:  # a built-in has no source
+        return None
     if not all(path.is_relative_to(kernel_cache.ROOT) for path in sources):
         return None
     return kernel_cache.stamp_of([name, engine, window], {path.relative_to(kernel_cache.ROOT) for path in sources})

@@ -9,12 +9,13 @@ from gateway.live.admission import Admission
 from gateway.live.logged_changes import Active
 from gateway.live.mapping import ColumnMapping
 from gateway.live.vocabulary_files import empty_start
-from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, settings_of
+from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, has_begun, settings_of
 from matching.errors import ConfigError
 from matching.synonyms import Synonyms
 from matching.window import Window
 from spouts.history import start_of
 from spouts.subscriptions import load_vocabulary
+from topology.folder import RunFolder
 from topology.settings import LiveConfig, live_config
 from topology.wiring import space_of, subscription_refusal
 
@@ -95,6 +96,8 @@ def open_stream(
     if vocabulary is not None and (stem or fold_accents):
         option = "--stem" if stem else "input.fold_accents"
         raise ConfigError(f"{option}: the stream has the words of its --vocabulary; leave one of them out")
+    if has_begun(folder):
+        RunFolder(folder).report()  # a later release's is refused by its name, before its words are
     start = vocabulary or empty_start(folder, attributes or (), stem, fold_accents)
     config = live_config(settings, start, folder, **fixed)
     words = load_vocabulary(start, config.most_terms)

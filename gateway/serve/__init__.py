@@ -10,5 +10,5 @@ asking.py       results, explain, match, preview, answered from the log
 app.py          the API, with its routes in `message_routes.py`, `subscription_routes.py`, ...; `door.py` is what
                 they share, `models.py` describes what they take and answer, `problems.py` their errors
 access.py       who may do what: `keys.py` has the keys, `limits.py` what callers may at most
-server.py       uvicorn in a thread
+server.py       uvicorn in a thread; `starting.py` answers there until the stream is open
 """

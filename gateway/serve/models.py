@@ -260,7 +260,7 @@ class AttributeOutcome(BaseModel):
     from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 
-class DiskUse(BaseModel):
+class FolderDisk(BaseModel):
     """How much of its disk the stream's folder takes, measured once a minute at most."""
 
     size_bytes: dict[str, int] = Field(description="of log, updates, index and checkpoints")
@@ -292,7 +292,7 @@ class Stream(BaseModel):
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
-    disk: DiskUse | None = Field(default=None, description="only to a key with the scope admin, where there are keys")
+    disk: FolderDisk | None = Field(default=None, description="only to a key with the scope admin, where there are keys")
 
 
 class Source(BaseModel):

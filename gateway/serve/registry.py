@@ -125,10 +125,6 @@ class Registry:
                 heapq.heappush(self._expiries, (expires_us, number))
             if broad:
                 self._broad.add(number)
-            self.includes.pop(name, None)
-            if include is True or isinstance(include, list):
-                asked = None if include is True else tuple(include)
-                self.includes[name] = Inclusion(asked, self._kinds[kind].standing)
             if tell is not None:
                 self.tells[name] = tell
                 self.tells_changed.append(name)

@@ -141,7 +141,8 @@ class Releaser:
     def _collect(self, published: PublishedUpdates) -> None:
         as_of = published.as_of
         is_new = as_of > self.released
-        if not is_new.any():
+        new = np.count_nonzero(is_new)  # a fifth of the time of `any`
+        if not new:
             return
         ranks, boundary = _RANK_OF_CODE[published.change], boundaries_of(self._ends, as_of)
         offsets, data = (
@@ -149,7 +150,7 @@ class Releaser:
         )
         names = pa.StringArray.from_buffers(len(published.names.offsets) - 1, offsets, data)  # two may be the same
         found = UpdateColumns(names, published.who, ranks, published.seq, as_of, published.score, boundary)
-        self._pending.append(found if is_new.all() else found.where(is_new))
+        self._pending.append(found if new == len(as_of) else found.where(is_new))
 
     def _release(self) -> None:
         through = min(self._through, self._durable())
@@ -170,8 +171,9 @@ def _split(pending: Sequence[UpdateColumns], through: int) -> tuple[list[UpdateC
     early, late = [], []
     for one in pending:
         is_early = one.boundary <= through
-        if is_early.all() or not is_early.any():
-            (early if is_early.all() else late).append(one)
+        count = np.count_nonzero(is_early)
+        if count in (0, len(is_early)):
+            (early if count else late).append(one)
         else:
             early.append(one.where(is_early))
             late.append(one.where(~is_early))
@@ -180,6 +182,8 @@ def _split(pending: Sequence[UpdateColumns], through: int) -> tuple[list[UpdateC
 
 def boundaries_of(ends: Sequence[int], as_of: np.ndarray) -> np.ndarray:
     """The last seq of the boundary that each of some seqs belongs to, int64[n]; another thread may append to `ends`."""
+    if as_of.shape[0] == 1:  # as in most small batches
+        return np.array([ends[bisect_left(ends, int(as_of[0]))]], np.int64)
     first, last = (bisect_left(ends, int(each)) for each in (as_of.min(), as_of.max()))
     near = np.array(ends[first : last + 1], np.int64)
     return near[np.searchsorted(near, as_of)]

@@ -394,7 +394,8 @@ class TopkOperator(Replicated):
     def _observe(self, boundary: Boundary, short: Int32) -> None:
         """Report the size of a batch and the slots that need a refill to the threshold rule."""
         messages = boundary.last_seq - boundary.first_seq + 1
-        self.rule.observe(messages, self._window_size(boundary), self._count_by_k, self._k[short])
+        k = self._k[short] if short.size else short
+        self.rule.observe(messages, self._window_size(boundary), self._count_by_k, k)
 
     def _window_size(self, boundary: Boundary) -> int:
         """Approximate number of messages in the window."""

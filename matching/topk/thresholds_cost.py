@@ -116,7 +116,7 @@ class CostRule(ThresholdRule):
         if not 0.5 < window / self.window < 2.0:
             self.window = max(1.0, window)
             self._solve_anew()
-        for k in np.flatnonzero(subscriptions).tolist():
+        for k in np.flatnonzero(subscriptions).tolist() if subscriptions.shape[0] else ():
             self._of(k).subscriptions = float(subscriptions[k])
             rank = self._columns_of(k)[0]
             refills = subscriptions[k] * messages / (self._expected_life(k, float(rank)) * self.window)

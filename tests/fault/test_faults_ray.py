@@ -94,7 +94,7 @@ def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path
     """Also where the run is a child of process 1, which Ray takes for a worker that has lost its raylet."""
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")
-    with run.start("--set", "input.rate=300", "--set", "topology.placement=shared", script=script) as command:
+    with run.start("--set", "input.rate=300", script=script) as command:
         run.await_progress(command, 2)
         run.strike(command, lambda: ray_process(command, word).kill())
         run.finish(command)
@@ -111,7 +111,7 @@ def test_killed_ray_of_a_run_that_cannot_go_on_is_the_cause_that_run_json_tells(
     word, name = VITAL[what]
     run = FaultyRun(work, tmp_path / "out")
     more = ("--set", "recovery.restarts=0") if how == "no restarts left" else ("--checkpoint-every", 0)
-    with run.start("--set", "input.rate=100", "--set", "topology.placement=shared", *more) as command:
+    with run.start("--set", "input.rate=100", *more) as command:
         if how == "no checkpoints":
             command.await_(lambda: any((run.out / "updates").glob("*")) or any((run.out / "updates").glob(".*")))
         else:

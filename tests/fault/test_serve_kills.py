@@ -166,7 +166,7 @@ def strikes_of(kills, least, most):
     async def strike(clients):
         for turn in range(kills):
             if turn % 3 == 1:
-                await clients.says("event=listens")
+                await clients.says("event=listens" if turn % 2 else "event=resumes")  # which takes rows already
             else:
                 await clients.says("event=ready")
                 await clients.answered(int(clients.rng.integers(least, most)))

@@ -343,6 +343,7 @@ def test_delivery_naming_a_forgotten_message_raises(tmp_path):
         ([(0, 0, 3, MATCH, 0.0)], "message 3 is named"),
         ([(9, 0, 0, MATCH, 0.0)], "as of seq 9"),
         ([(0, 0, 0, 4, 0.0)], "change 4"),
+        ([(0, 0, 0, -1, 0.0)], "change -1"),
     ],
 )
 def test_delivery_impossible_update_raises(tmp_path, rows, pattern):

@@ -45,7 +45,7 @@ def test_server_whose_port_is_taken_says_so():
 def test_server_has_threads_take_turns_more_often_while_it_serves():
     before_s = sys.getswitchinterval()
     with bind("127.0.0.1", 0) as listening:
-        with Server(None, listening, lambda loop: None, 3):
+        with Server(None, listening, 3):
             assert sys.getswitchinterval() == pytest.approx(server.SWITCH_S) and before_s > server.SWITCH_S
         assert sys.getswitchinterval() == before_s
 
@@ -66,7 +66,7 @@ def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monk
     connect = socket.create_connection
     with (
         bind("127.0.0.1", 0) as listening,
-        Server(answers, listening, lambda loop: None, 9),
+        Server(answers, listening, 9),
         connect(listening.getsockname(), 20) as client,
     ):
         for method, path, bodies in (
