@@ -7,7 +7,7 @@ there are tasks, not as pairs of tasks. No query waits for one that has not been
 
 from typing import Any, NamedTuple
 
-from bolts.payloads import Addressed, Collected
+from bolts.payloads import Addressed, Collecting
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.model import concatenate
@@ -44,7 +44,7 @@ class AggregationBolt(Bolt):
             self.waiting.append(delivery.payload)
             if self.homes > 1:
                 if len(self.waiting) == 1:  # behind the queries that have arrived already
-                    self.context.emit("collected", Collected(self.queries), to=self.context.task)
+                    self.context.emit("collected", Collecting(self.queries), to=self.context.task)
                 return
         self._send()
 

@@ -20,7 +20,7 @@ The rest is feedback about one kind, `Addressed` with the body given here:
     hits        query -> query                  of the kind     direct: one a batch to every home of which the sender
                                                                 has replicas; only where `Router.exchanges_hits`
     window_query  query -> aggregation          WindowQuery     direct: task = boundary of the query mod tasks
-    collected   aggregation -> aggregation      Collected       direct: itself; not `Addressed`
+    collected   aggregation -> aggregation      Collecting      direct: itself; not `Addressed`
     joined_query  aggregation -> tuples         WindowQuery     all; home and request are those of the aggregation task
     partial     tuples -> aggregation           of the kind     direct: the task that asked
     answer      aggregation -> query            of the kind     direct: the home task
@@ -65,7 +65,7 @@ from topology.core.payload import keep
 __all__ = [
     "Addressed",
     "Closed",
-    "Collected",
+    "Collecting",
     "Late",
     "MessageIds",
     "Part",
@@ -223,7 +223,7 @@ class Relaxed(NamedTuple):
     last_batch: int
 
 
-class Collected(NamedTuple):
+class Collecting(NamedTuple):
     """The window queries that came to an aggregation task before this are sent on; `query` numbers the next one."""
 
     query: int
