@@ -292,7 +292,9 @@ class Stream(BaseModel):
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
-    disk: FolderDisk | None = Field(default=None, description="only to a key with the scope admin, where there are keys")
+    disk: FolderDisk | None = Field(
+        default=None, description="only to a key with the scope admin, where there are keys"
+    )
 
 
 class Source(BaseModel):
