@@ -126,6 +126,7 @@ class Kind:
                               beside a point, and "radius_m" around the point
     needs_ended : bool        a message ends for it when a later version of its object comes
     nearest : bool            its result is the nearest messages: those farther than the k-th do not matter
+    newer_first : bool        of equal scores in a result the newer message ranks first, else the older
     fades : bool              scores decay with the age of the message, at a rate set by the run
     columns : tuple of str    message columns it needs beside place and terms: of "counts", "event_time_us"
     engines : mapping         name to a callable that makes an engine of a space, the default first; none: not run
@@ -150,6 +151,7 @@ class Kind:
     shapes: tuple[str, ...] = ()
     needs_ended: bool = False
     nearest: bool = False
+    newer_first: bool = False
     fades: bool = False
     columns: tuple[str, ...] = ()
     engines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

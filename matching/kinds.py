@@ -41,6 +41,7 @@ KINDS = Kinds(
             "point",
             "matching.topk.operator:TopkOperator",
             fields=("k", "alpha"),
+            newer_first=True,
             shapes=("polygon", "radius_m"),
             engines=ByName(
                 {"skype": "matching.topk.engines.skype:Skype"},

@@ -108,6 +108,7 @@ class ResultRow(ApiRow, frozen=True):
     score: Annotated[float | None, Meta(description=SCORE)] = None
     words: Annotated[list[str], Meta(description="the keywords that it has")] = []
     distance_km: Annotated[float | None, Meta(description="null where the subscription has a region")] = None
+    object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
 
 
 class Missed(ApiRow, frozen=True):

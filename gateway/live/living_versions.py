@@ -30,11 +30,14 @@ class LivingVersions:
     ----------
     most_bytes : int    size from which no new object is to be taken
     size_bytes : int    about
+    latest : int, dict of str to int    seq of the first message taken last, and of each object that they are about
+                                        the version before them (-1: none): the table has them before the log does
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self.size_bytes = 0
+        self.latest: tuple[int, dict[str, int]] = (0, {})
         self._seq_of: dict[str, int] = {}
         self._expiries: list[tuple[int, int, str]] = []  # heap of (time, seq, object)
 
@@ -81,6 +84,10 @@ class LivingVersions:
         names, deleted = objects_of(block)
         previous = np.full(len(block), -1, np.int64)
         aside = [False] * len(block) if block.ahead is None else block.ahead.tolist()
+        self.latest = (
+            first,
+            {name: self._seq_of.get(name, -1) for name, out in zip(names, aside, strict=True) if not out},
+        )
         for row, (name, ends) in enumerate(zip(names, deleted.tolist(), strict=True)):
             if aside[row]:
                 continue

@@ -16,10 +16,12 @@ from gateway.live.admission import Admission, RefusedLine
 from gateway.live.mapping import ColumnMapping
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.runs.explaining import ExplainedStream, explained
+from gateway.runs.match_rules import Scene, judge
 from gateway.runs.message_rows import Row, message_row
 from gateway.runs.reaching import reached_by
-from gateway.runs.reader import subscriber
+from gateway.runs.reader import decay_model, subscriber
 from gateway.serve.registry import Registered, Registry
+from gateway.serve.versions import VersionsAt
 from gateway.serve.word_index import WordIndex
 from gateway.subscriptions.past import Past, matches_in
 from gateway.subscriptions.preview import preview_of
@@ -30,7 +32,7 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
 from matching.model import Names
-from matching.naive_rows import NaiveSubscription, subscriptions_of
+from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.reasons import explain as meaning_of
 from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
@@ -232,8 +234,28 @@ class Asking:
             found["backfill"] = {"start": start, "updates": seqs.shape[0], "truncated": truncated}
         return found
 
-    def last_matches(self, one: Registered, last_seq: int, share: Share = lambda: None) -> list[int]:
-        """Seqs of the last messages that a subscription of a kind without results matched, the newest first."""
+    def scores(self, one: Registered, seqs: Sequence[int]) -> dict[int, float | None]:
+        """What messages (ascending seqs) score for a subscription. O(their words), and some ms."""
+        parsed = self._parsed(one)
+        kind, space, window = KINDS[parsed.kind], self._admission.space, self._admission.window
+        subscription = next(subscriptions_of(build_table([parsed], [one.number], [0])))
+        decay = decay_model(self._fading, self._vocabulary, subscription.weights) if kind.fades else None
+        wanted, found = np.array(seqs, np.int64), dict[int, float | None]()
+        segments = self.index.segments(seqs[-1])
+        picked = [wanted[(wanted >= each.first) & (wanted < each.first + len(each))] - each.first for each in segments]
+        for batch in messages_at(segments, picked, self._vocabulary, space, window):
+            for message in messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())):
+                scene = Scene([message], message.seq, NO_FLOOR, None, {}, space.max_distance, decay)
+                found[message.seq] = judge(scene, subscription, message).score
+        return found
+
+    def last_matches(
+        self, one: Registered, last_seq: int, share: Share = lambda: None, versions: VersionsAt | None = None
+    ) -> list[int]:
+        """Seqs of the last messages that a subscription of a kind without results matched, the newest first.
+
+        With `versions` those alone that lived at `last_seq`.
+        """
         parsed, found, aside = self._parsed(one), list[int](), self._aside
         conditions = SegmentConditions(parsed, KINDS[parsed.kind], self._vocabulary)
         segments = self.index.segments(last_seq, share)
@@ -243,7 +265,15 @@ class Asking:
             if segment.first + len(segment) <= start or len(found) >= LAST_MATCHES:
                 break
             seqs = (conditions.matching(segment, start, last_seq) + segment.first)[::-1]
-            found += [seq for seq in seqs.tolist() if not any(first <= seq <= last for first, last in aside)]
+            seqs = [seq for seq in seqs.tolist() if not any(first <= seq <= last for first, last in aside)]
+            if versions is None:
+                found += seqs
+                continue
+            for begin in range(0, len(seqs), 10 * LAST_MATCHES):
+                share()
+                found += versions.living(last_seq, seqs[begin : begin + 10 * LAST_MATCHES])
+                if len(found) >= LAST_MATCHES:
+                    break
         return found[:LAST_MATCHES]
 
     def words_of(self, one: Registered, text: str) -> list[str]:
@@ -341,6 +371,8 @@ class Asking:
 
     def _first_alive(self, floor: int) -> int:
         """A seq before which no message is in the window."""
+        if floor == NO_FLOOR:
+            return 0
         if self._admission.window.kind == "count":
             return max(0, floor + 1)
         ends = self._wal.ends

@@ -46,7 +46,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         known(door, subscription_id, caller)
         with closing(questions.open(caller.name, "results")) as turn:
             names, head = [subscription_id], door.hub.log.head
-            async for one in results_at(door.hub, door.registry, asking, names, head, turn):
+            async for one in results_at(door.hub, door.registry, asking, names, head, turn, door.versions):
                 return encoded(one)
         raise not_active(subscription_id)  # it has ended meanwhile
 

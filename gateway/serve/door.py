@@ -14,6 +14,7 @@ from gateway.serve.questions import Questions
 from gateway.serve.registry import Registry
 from gateway.serve.releasing import Releaser
 from gateway.serve.starting import Starting
+from gateway.serve.versions import VersionsAt
 from gateway.serve.writer import LogWriter, Outcome, Row
 from gateway.sources.feed import Feed
 from matching.errors import EngineError
@@ -48,6 +49,8 @@ class Door:
         Each yields figures of what stands on the stream (`gateway.sinks`), for Prometheus.
     disk : DiskUse
         Of the folder.
+    versions : VersionsAt or None
+        Of a stream of objects.
     feed : Feed or None
         What reads a source.
     sinks : callable
@@ -79,6 +82,7 @@ class Door:
         self.questions = Questions(self.is_busy)
         self.latency = releaser.in_flight.latency
         self.disk = DiskUse(wal.folder)
+        self.versions = None if wal.living is None else VersionsAt(wal)
         self.feed: Feed | None = None
         self.sinks: Callable[[], list[dict[str, Any]]] = list
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None

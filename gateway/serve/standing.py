@@ -2,7 +2,8 @@
 
 Their updates are read newest first (`gateway.serve.update_log`), for a group at a time, until a result cannot have
 more: it has `k` messages, or what is left is before the subscription began, or before its window. The last matches of a
-kind without results are found in the index of messages.
+kind without results are found in the index of messages. In a stream of objects a result has objects, each with the
+version that lives.
 """
 
 import sys
@@ -17,6 +18,7 @@ from gateway.serve.registry import Ended, Registered, Registry
 from gateway.serve.released import LookUp
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Position
+from gateway.serve.versions import VersionsAt
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from spouts.subscriptions import NEVER
@@ -28,29 +30,34 @@ Row = dict[str, Any]
 
 
 class StoredResult:
-    """Rows in the result of one subscription id by seq, taken newest first, without texts."""
+    """Rows in the result of one subscription id by seq, or by object, taken newest first, without texts."""
 
     def __init__(self) -> None:
-        self.inside: dict[int, Row] = {}
-        self._known: set[int] = set()  # what is newest of them is taken
+        self.inside: dict[int | str, Row] = {}
+        self._known: set[int | str] = set()  # what is newest of them is taken
 
-    def take(self, row: Row) -> None:
-        if row["change"] != "match" and row["seq"] not in self._known:
-            self._known.add(row["seq"])
-            if row["change"] == "enter":
-                self.inside[row["seq"]] = row
+    def take(self, row: Row, object_id: str | None = None) -> None:
+        key = row["seq"] if object_id is None else object_id
+        if row["change"] != "match" and key not in self._known:
+            self._known.add(key)
+            if row["change"] != "leave":
+                self.inside[key] = row
 
     def ranked(self, kind: Kind) -> list[tuple[int | None, Row]]:
         """Rows with their ranks, best first."""
-        # of equal scores the newer goes first where the window decides, the older otherwise
-        sign = 1 if kind.nearest else -1
-        age = -1 if kind.windowed else 1
+        sign, age = 1 if kind.nearest else -1, -1 if kind.newer_first else 1
         inside = sorted(self.inside.values(), key=lambda row: (sign * row["score"], age * row["seq"]))
         return list(enumerate(inside, start=1))
 
 
 async def results_at(
-    hub: Hub, registry: Registry, asking: Asking, names: Sequence[str], until: Position, turn: Turn
+    hub: Hub,
+    registry: Registry,
+    asking: Asking,
+    names: Sequence[str],
+    until: Position,
+    turn: Turn,
+    versions: VersionsAt | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
     """Results of subscriptions as of a position that is not beyond the head, one after the other.
 
@@ -64,6 +71,8 @@ async def results_at(
     until : Position
     turn : Turn
         Work is done within it, and nothing is yielded within it.
+    versions : VersionsAt, optional
+        Of a stream of objects.
 
     Yields
     ------
@@ -75,8 +84,8 @@ async def results_at(
         standing, gaps = {name: StoredResult() for name in group}, []
         async with turn:
             look_up = hub.log.parts.look_up
-            await turn.run(_read, hub.log, registry, asking, standing, until, gaps)
-            found = await turn.run(_results, registry, asking, look_up, standing, until)
+            await turn.run(_read, hub.log, registry, asking, standing, until, gaps, versions)
+            found = await turn.run(_results, registry, asking, look_up, standing, until, versions)
         for one in found:
             yield one | (gaps[0] if gaps else {})
 
@@ -88,6 +97,7 @@ def _read(
     standing: Mapping[str, StoredResult],
     until: Position,
     gaps: list[Row],
+    versions: VersionsAt | None,
     share: Callable[[], None],
 ) -> None:
     """Read updates, newest first, until the results of all are whole; `gaps` gets what is lost of them."""
@@ -100,9 +110,11 @@ def _read(
     since = min((needs[name][0] for name in wanted), default=NEVER)
     for released, rows in log.newest_first(until, since, wanted, lost):
         for last in range(len(rows), 0, -_ROWS):
-            for row in reversed(released.facts(rows[max(0, last - _ROWS) : last])):
+            some = rows[max(0, last - _ROWS) : last]
+            objects = {} if versions is None else versions.objects(sorted({*released.seq[some].tolist()}))
+            for row in reversed(released.facts(some)):
                 share()
-                standing[row["subscription_id"]].take(row)
+                standing[row["subscription_id"]].take(row, objects.get(row["seq"]))
             share()
         begins = int(released.boundary[0])
         for name in list(wanted):
@@ -129,6 +141,7 @@ def _results(
     look_up: LookUp,
     standing: Mapping[str, StoredResult],
     until: Position,
+    versions: VersionsAt | None,
     share: Callable[[], None],
 ) -> list[dict[str, Any]]:
     found = []
@@ -137,9 +150,11 @@ def _results(
         if one is None and not rows.inside:
             continue
         kind = KINDS.named(registry.last[name].kind)
+        if versions is not None and one is not None:
+            _bring_up(rows, one, asking, versions, until.boundary)
         ranked = rows.ranked(kind)
         if one is not None and one.at <= until.boundary and not kind.standing:
-            matches = asking.last_matches(one, until.boundary, share)
+            matches = asking.last_matches(one, until.boundary, share, versions)
             ranked += [(None, {"seq": seq, "score": None}) for seq in matches]
         texts = look_up(sorted({row["seq"] for _, row in ranked}))
         results = []
@@ -150,10 +165,20 @@ def _results(
     return found
 
 
+def _bring_up(rows: StoredResult, one: Registered, asking: Asking, versions: VersionsAt, boundary: int) -> None:
+    """Put the version that lived at a boundary in the place of the one that an update has, with its score."""
+    at = versions.at(boundary, [name for name in rows.inside if isinstance(name, str)])
+    newer = {name: seq for name, seq in at.items() if seq != rows.inside[name]["seq"]}
+    scores = asking.scores(one, sorted(newer.values())) if newer else {}
+    for name, seq in newer.items():
+        rows.inside[name] |= {"seq": seq, "score": scores[seq]}
+
+
 def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: Row) -> Row:
     return {
         "rank": rank,
         **{name: row[name] for name in ("message_id", "seq", "score", "text", "lon", "lat")},
+        **({"object_id": row["object_id"]} if row["object_id"] else {}),
         "words": [] if one is None else asking.words_of(one, row["text"]),
         "distance_km": None if one is None else asking.kilometres(one, row["lon"], row["lat"]),
     }

@@ -38,7 +38,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         async def snapshot(until: Position) -> AsyncIterator[dict[str, Any]]:
             names = door.hub.names_of(interest)
             with closing(turn):
-                async for one in results_at(door.hub, door.registry, asking, names, until, turn):
+                async for one in results_at(door.hub, door.registry, asking, names, until, turn, door.versions):
                     rows = [row for row in one["results"] if interest.has_place(row["lon"], row["lat"])]
                     yield one | {"results": rows}
 

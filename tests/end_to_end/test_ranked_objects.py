@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.engine import Engine
 from gateway.runs.verify import verify_run
 from matching.errors import ConfigError
 from tests.support.etl_folder import random_rows, write_etl
+from tests.support.serving import Served
 from topology.core.executors.local import pause_local, run_local
 from topology.running import run
 from topology.settings import RunConfig
@@ -114,3 +116,61 @@ def test_run_of_messages_refuses_a_window_of_living_objects(tmp_path):
     asked(tmp_path / "asked.jsonl", kinds=("topk",))
     with pytest.raises(ConfigError, match="living.*--objects"):
         run(settings(tmp_path, "out", objects=False))
+
+
+@pytest.mark.timeout(300)
+def test_results_of_a_server_have_the_living_versions_with_their_scores(tmp_path):
+    """An object that stays has no update: what is read is held against an engine's results, batch by batch."""
+    asked = [
+        {"subscription_id": kind, "kind": kind, "keywords": "flat garden", "lon": 1.0, "lat": 1.0, "k": 3}
+        for kind in ("topk", "knn", "decay")
+    ]
+    asked[0]["alpha"] = asked[2]["alpha"] = 0.5
+    region = {"keywords": "flat garden", "region": [0, 0, 2, 2]}
+    asked += [region | {"subscription_id": kind, "kind": kind, "match": 1} for kind in ("boolean", "skyline")]
+    del asked[4]["match"]
+    rng, engine, seen = np.random.default_rng(7), Engine(objects=True, window="living"), Counter()
+    with Served(tmp_path / "out", "--objects", "--window", "living") as served:
+        for row in asked:
+            engine.subscribe(**row)
+            assert served.call("POST", "/v1/subscriptions", row).json["status"] == "created"
+        living: dict[str, dict] = {}
+        for batch in range(40):
+            rows = []
+            for one in range(3):
+                name = f"o{rng.integers(6)}"
+                row = {"id": f"{batch}-{one}", "object_id": name, "time": 1_700_000_000 + 10 * batch}
+                if rng.random() < 0.2 and name in living:
+                    rows.append(row | {"deleted": True})
+                    del living[name]
+                    continue
+                words = " ".join(rng.choice(["flat", "garden", "balcony", "sunny"], 3))
+                place = {"lon": 1.0 + float(rng.integers(8)) / 5, "lat": 1.0}
+                living[name] = row | {"text": words} | place
+                rows.append(living[name])
+            engine.publish(rows)
+            served.call("POST", "/v1/messages?wait=delivered", rows)
+            for row in asked:
+                kind = row["kind"]
+                found = served.call("GET", f"/v1/subscriptions/{kind}/results").json["results"]
+                if kind == "boolean":
+                    near = [one for one in living.values() if one["lon"] <= 2]
+                    meets = [one for one in near if {*one["text"].split()} & {"flat", "garden"}]
+                    newest_first = sorted(meets, key=_place, reverse=True)
+                    assert [one["message_id"] for one in found] == [one["id"] for one in newest_first]
+                else:
+                    expected = engine.results(kind)
+                    assert [one["message_id"] for one in found] == [one["message_id"] for one in expected], kind
+                    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected])
+                assert [one["object_id"] for one in found] == [_object(one, living) for one in found]
+                seen[kind] += len(found)
+        served.end()
+    assert min(seen.values()) > 40
+
+
+def _place(row: dict) -> tuple[int, ...]:
+    return tuple(map(int, row["id"].split("-")))
+
+
+def _object(row: dict, living: dict[str, dict]) -> str:
+    return next(name for name, one in living.items() if one["id"] == row["message_id"])

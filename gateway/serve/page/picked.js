@@ -7,15 +7,18 @@ import { keywordsOf, kilometresOf, placeInWords, resultRow } from "/page/rows.js
 const MOST_ROWS = 100;
 const DRAW_MS = 250;
 const NEAREST_FIRST = ["knn"];
-const OLDER_FIRST = ["decay", "knn"]; // of equal scores
+const OLDER_FIRST = ["decay", "knn", "skyline"]; // of equal scores
 const WITHOUT_RESULT = ["boolean"];
+
+// What a row of a result stands for: an object, of which there is one version, else a message.
+const keyOf = (row) => row.object_id ?? row.seq;
 
 export class Picked {
   // onPick(columns or null)
   constructor(onPick) {
     this.onPick = onPick;
     this.columns = null;
-    this.rows = new Map(); // seq -> row
+    this.rows = new Map(); // keyOf -> row
     this.asOf = -1;
     this.early = null; // updates while the result is read
     this.reading = 0;
@@ -57,7 +60,7 @@ export class Picked {
     this.early = [];
     const found = await call("GET", pathNow(subscriptionPath(id, "/results")));
     if (reading !== this.reading || this.id !== id) return; // another one is read
-    this.rows = new Map(found.results.map((row) => [row.seq, row]));
+    this.rows = new Map(found.results.map((row) => [keyOf(row), row]));
     this.asOf = found.as_of;
     const { early } = this;
     this.early = null;
@@ -73,9 +76,9 @@ export class Picked {
 
   apply(update) {
     if (update.as_of <= this.asOf) return; // the result has it
-    if (update.change === "leave") this.rows.delete(update.seq);
-    else this.rows.set(update.seq, { ...update, distance_km: kilometresOf(this.columns, update) });
-    if (!this.hasResult && this.rows.size > MOST_ROWS) this.rows.delete(Math.min(...this.rows.keys()));
+    if (update.change === "leave") this.rows.delete(keyOf(update));
+    else this.rows.set(keyOf(update), { ...update, distance_km: kilometresOf(this.columns, update) });
+    if (!this.hasResult && this.rows.size > MOST_ROWS) this.rows.delete(keyOf([...this.rows.values()].reduce((one, other) => (other.seq < one.seq ? other : one))));
     this.changed = true;
   }
 

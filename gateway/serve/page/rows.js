@@ -3,7 +3,7 @@
 import { element, shortNumber } from "/page/dom.js";
 import { distanceM, geometriesOf } from "/page/shapes.js";
 
-const WORDS = { match: "match", enter: "enter", leave: "leave" };
+const WORDS = { match: "match", enter: "enter", leave: "leave", change: "match" };
 
 // Kinds whose messages are shown with their distance: it is the score of knn; that of decay grows with the time.
 const BY_DISTANCE = ["knn", "decay"];
