@@ -71,8 +71,9 @@ class Message(BaseModel):
     time: str | float | None = Field(default=None, description="ISO 8601, or seconds since 1970")
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
-    ttl_s: float | None = Field(default=None, description="of an object: seconds until this version ends it")
-    expires_at: str | float | None = Field(default=None, description="of an object: when this version ends it")
+    # any field of its own in a stream of messages
+    ttl_s: Any = Field(default=None, description="of an object: seconds until this version ends it, a number")
+    expires_at: Any = Field(default=None, description="of an object: when this version ends it, as `time`")
 
 
 class ObjectVersion(BaseModel):

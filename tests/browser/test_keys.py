@@ -73,5 +73,5 @@ def test_page_asks_for_a_key_and_its_stream_goes_on_with_a_new_ticket(tmp_path):
             give(feed)
             seen.until(lambda: "scope subscribe" in seen.text("#gap"))
             assert seen.text("#status-word") == "No access"
-        wanted = ("401", "403", "ERR_")
+        wanted = ("401", "403", "503", "ERR_")
         assert all(any(one in said for one in wanted) for said in seen.complaints), seen.complaints
