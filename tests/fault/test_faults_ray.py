@@ -89,7 +89,10 @@ def test_killed_driver_leaves_nothing_behind_and_the_run_is_gone_on_with_by_othe
 VITAL = {"raylet": ("/raylet/raylet", "the raylet of Ray"), "gcs": ("/gcs_server", "the control service of Ray")}
 
 
-@pytest.mark.parametrize(("what", "script"), [("raylet", ORPHAN), ("gcs", None)], ids=["raylet", "gcs"])
+@pytest.mark.parametrize(
+    ("what", "script"),
+    [pytest.param("raylet", ORPHAN, id="raylet"), pytest.param("gcs", None, id="gcs", marks=pytest.mark.long)],
+)
 def test_killed_ray_is_started_anew_and_every_update_is_told_once(work, tmp_path, what, script):
     """Also where the run is a child of process 1, which Ray takes for a worker that has lost its raylet."""
     word, name = VITAL[what]

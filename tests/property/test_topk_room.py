@@ -137,6 +137,7 @@ def test_topk_room_restored_midway_equals_oracle(engine, name):
         assert not differences(make_world(RECIPES[name], seed), engine, restore=True)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rule", thresholds.RULES)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("engine", ENGINES)
@@ -272,6 +273,7 @@ def test_topk_room_broken_on_purpose_is_found_out(broken, monkeypatch):
     assert any(differences(world, L2Scan, operator=operator) for world in worlds), f"{broken.__name__} went unnoticed"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("most_hits", [1, 40])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_topk_room_batches_with_too_many_hits_equal_oracle(recipe, most_hits, monkeypatch):
@@ -313,6 +315,7 @@ FEW_WORDS = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("most_hits", [1, 40])
 @pytest.mark.parametrize("recipe", (RECIPES | FEW_WORDS).values(), ids=RECIPES | FEW_WORDS)
 def test_topk_room_large_batches_while_many_wait_equal_oracle(recipe, most_hits, monkeypatch):

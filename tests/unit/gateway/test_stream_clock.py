@@ -216,6 +216,7 @@ def test_mark_without_a_time_is_damage(words, tmp_path):
     stream.pipe.close_batch()
     stream.journal._file.write(encode_record(Record(1, 1, 1, mark=True)))
     stream.journal._file.flush()
+    stream.journal._handover.end = stream.journal._file.tell()
     stream.journal.ends.append(1)
     with pytest.raises(ComponentFailed, match="CheckpointError.*says no time"):
         stream.match()

@@ -110,6 +110,7 @@ def test_message_row_good_row_is_parsed():
         False,
         (),
         (),
+        None,
     )
     assert len(row.content) == 16
 

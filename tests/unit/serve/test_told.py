@@ -162,6 +162,7 @@ def test_what_is_held_and_what_was_set_is_there_after_a_kill(tmp_path):
     with Served(tmp_path / "out", *ALLOWED) as served:
         await_that(lambda: served.call("GET", "/v1/subscriptions/s/tell").json["held"] == 2)
         publish(served, "s 3")
+        await_that(lambda: served.call("GET", "/v1/subscriptions/s/tell").json["held"] == 3)
         served.call("PUT", "/v1/subscriptions/s/tell", {})
         await_that(lambda: told_of(served.port, "s"))
         (told,) = told_of(served.port, "s")
