@@ -73,7 +73,8 @@ def test_peer_finds_phrases_alternatives_and_beginnings_that_an_engine_finds(pee
     peer.insert(table)
     wanted = hits(engine, points)
     assert hits(peer, points) == wanted
-    found = [columns_of(table)["query"][number] for _, number in wanted]
+    queries = columns_of(table)["query"]
+    found = [queries[number] for _, number in wanted]
     marks = Counter(mark for asked in found for mark in ("<->", "|", "*") if mark in str(asked))
     assert min(marks[mark] for mark in ("<->", "|", "*")) > 20 and None in found, marks
     engine, swapped = CellTerm(WORLD), table._asdict() | {"filter_words": _with_phrases_swapped(table)}
