@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.live.mapping import ColumnMapping
+from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.vocabulary_files import empty_start
 from gateway.serve.writer import PublishedRow
 from matching.errors import ConfigError, InputError
@@ -132,4 +132,5 @@ def test_text_of_several_columns_of_a_feed_is_one():
 def test_columns_of_a_text_are_no_fields_without_a_meaning():
     mapping = ColumnMapping(COLUMNS)
     found = mapping.rename(json.dumps(ROWS[0] | {"price": 5}).encode())
+    assert isinstance(found, RenamedLine)
     assert {*ROWS[0]} - {*found.taken} == set() and "price" not in found.taken

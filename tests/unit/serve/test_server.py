@@ -7,6 +7,8 @@ import resource
 import socket
 import sys
 import threading
+from asyncio import selector_events
+from typing import Any
 
 import pytest
 
@@ -52,7 +54,8 @@ def test_server_has_threads_take_turns_more_often_while_it_serves():
 
 def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monkeypatch):
     """In one call; also where there is no body, and where parts follow."""
-    transport, written = asyncio.selector_events._SelectorSocketTransport, []
+    transport: Any = vars(selector_events)["_SelectorSocketTransport"]  # of which uvicorn has one a connection
+    written: list[bytes] = []
     write = transport.write
     monkeypatch.setattr(transport, "write", lambda self, data: (written.append(bytes(data)), write(self, data))[1])
 
