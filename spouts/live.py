@@ -36,7 +36,7 @@ from spouts.cutting import MessageSource, MessageSpout, Rows
 from spouts.handover import handover_of
 from spouts.log import LogReader, Record
 from spouts.logged_words import LoggedWords
-from spouts.message_index import MessageIndex, ids_at, index_of, joined_names
+from spouts.message_index import MessageIndex, ids_at, index_of
 from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
@@ -469,7 +469,7 @@ class LoggedSubscriptions(Spout):
         if not parts:
             return None
         number, at, seq = (np.concatenate([getattr(one, name) for one in parts]) for name in ("number", "at", "seq"))
-        return Backfill(number, at, seq, joined_names([one.names for one in parts]))
+        return Backfill(number, at, seq, Names.join([one.names for one in parts]))
 
     def _backfill_of(self, line: bytes, number: int, at: int, most: int) -> Backfill:
         parsed = self._rows.check([row_of(line)])[0]

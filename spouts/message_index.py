@@ -179,7 +179,7 @@ class MessageIndex:
         words = np.repeat(np.arange(lon.shape[0]), lengths)[known], order[known]
         return MessageSegment.of(
             first,
-            joined_names([one.ids for one in some]),
+            Names.join([one.ids for one in some]),
             lon,
             lat,
             sides,
@@ -306,15 +306,7 @@ def ids_at(segments: Sequence[MessageSegment], seqs: Int64) -> Names:
         if begin < end:
             offsets, picked = take_ragged(segment.id_offsets, seqs[begin:end] - segment.first)
             found.append(Names(offsets, segment.ids[picked]))
-    return joined_names(found)
-
-
-def joined_names(names: Sequence[Names]) -> Names:
-    """Names one after the other."""
-    lengths = np.concatenate([np.diff(one.offsets) for one in names])
-    offsets = np.zeros(lengths.shape[0] + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return Names(offsets, np.concatenate([one.data[one.offsets[0] : one.offsets[-1]] for one in names]))
+    return Names.join(found)
 
 
 #: Seconds between two looks at the log, and of a pause between two steps while the stream has work.
