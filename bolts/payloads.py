@@ -21,7 +21,7 @@ The rest is feedback about one kind, `Addressed` with the body given here:
                                                                 has replicas; only where `Router.exchanges_hits`
     window_query  query -> aggregation          WindowQuery     direct: task = boundary of the query mod tasks
     collected   aggregation -> aggregation      Collecting      direct: itself; not `Addressed`
-    joined_query  aggregation -> tuples         WindowQuery     all; home and request are those of the aggregation task
+    joined_query  aggregation -> tuples         WindowQuery     all; from an aggregation task, in the place of the home
     partial     tuples -> aggregation           of the kind     direct: the task that asked
     answer      aggregation -> query            of the kind     direct: the home task
     relax       query -> distribution           Relaxing        all

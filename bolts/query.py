@@ -426,7 +426,7 @@ class QueryBolt(Bolt):
         self._emit_query(Addressed(relaxed.kind, self.context.task, number, query))
 
     def _emit_query(self, request: Addressed) -> None:
-        """Send a window query to the aggregation task that joins those of its boundary."""
+        """Send a window query to the aggregation task of its boundary, which joins it with others."""
         self.context.emit("window_query", request, to=request.body.as_of.number % self.context.size_of("aggregation"))
 
     # -- updates
@@ -457,7 +457,7 @@ class QueryBolt(Bolt):
     # -- checkpoints
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
-        """Copies of results, and of subscriptions that have changed: those of a kind are a fragment of their own."""
+        """Copies of results, and of subscriptions that changed; the subscriptions of each kind are one fragment."""
         counts = np.array([self.subscriptions, self.raises_sent])
         arrays = {"boundary": np.array(self.boundary, np.int64), "counts": counts}
         if self.signature is not None:  # the report compares these counts with those of the distribution tasks

@@ -49,18 +49,21 @@ def parse_message(
 
 
 def expiry_of(row: Mapping[str, Any], now_s: float) -> int | str:
-    """When a version of an object that comes now ends it: microseconds since 1970, by `ttl_s` or `expires_at`; or the
-    reason code `bad_expiry`."""
+    """When a version that comes now ends its object, in microseconds since 1970, by its `ttl_s` or its `expires_at`.
+
+    The reason code `bad_expiry` if it has both, or neither, or one that cannot be read. O(1).
+    """
     ttl, at = row.get("ttl_s"), row.get("expires_at")
     try:
-        if at is not None and ttl is None:
+        if (ttl is None) == (at is None):
+            return "bad_expiry"
+        if ttl is None:
             found = event_time_us(at)
         else:
             seconds = attribute_value(NUMBER, ttl)
-            found = None if at is not None or seconds is None else round((now_s + float(seconds)) * 1e6)  # type: ignore[arg-type]
-            found = found if found is None or float(seconds) > 0 else None  # type: ignore[arg-type]
+            found = round((now_s + seconds) * 1e6) if isinstance(seconds, float) and seconds > 0 else None
     except (ValueError, OverflowError):
-        found = None
+        return "bad_expiry"
     return "bad_expiry" if found is None or not 0 <= found <= LAST_US else found
 
 

@@ -108,7 +108,9 @@ class ResultRow(ApiRow, frozen=True):
     score: Annotated[float | None, Meta(description=SCORE)] = None
     words: Annotated[list[str], Meta(description="the keywords that it has")] = []
     distance_km: Annotated[float | None, Meta(description="null where the subscription has a region")] = None
-    object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
+    object_id: Annotated[
+        str | None, Meta(description="in a stream of objects, the object that the message is a version of")
+    ] = None
 
 
 class Missed(ApiRow, frozen=True):
@@ -161,7 +163,9 @@ class Update(ApiRow, frozen=True):
     text: str
     lon: float
     lat: float
-    object_id: Annotated[str | None, Meta(description="in a stream of objects, what the message is about")] = None
+    object_id: Annotated[
+        str | None, Meta(description="in a stream of objects, the object that the message is a version of")
+    ] = None
     backfill: Annotated[bool, Meta(description="a match of a message that came before the subscription")] = False
     attributes: Annotated[dict[str, Any], Meta(description="of the message, for a subscription with `include`")] = {}
     previous: Annotated[

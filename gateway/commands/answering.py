@@ -45,8 +45,7 @@ def answer(stack: ExitStack, offered: ServerOptions, own: StreamOptions, most_co
     Raises
     ------
     ConfigError
-        For settings that do not fit each other, a port that is taken, and an address of which others could call a
-        server without keys.
+        If settings do not fit each other, if the port is taken, or if other machines could call a server without keys.
     """
     out = folder_of(own.out, offered.demo_rate, offered.demo)
     if out is None:

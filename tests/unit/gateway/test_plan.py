@@ -84,7 +84,7 @@ def test_measured_costs_have_every_component_and_size_a_topology(kind):
     costs = measure(kind, 400, window=1_000)
     spent = microseconds(costs["parts_us"])
     assert {"messages", "unpacking", "query", "tuples", "delivery"} <= spent.keys()
-    assert spent["unpacking"] > 0 and spent["query"] > 0
+    assert spent["unpacking"] > 0 and spent["query"] > 0 and spent["messages"] > 0
     assert costs["subscriptions"] == {kind: 400} and costs["memory_bytes"] > 1e7
     planned = size(Load(1.0), costs)
     assert planned["fits"] and planned["query_bolts"] == 1 and planned["load"]["rate"] == 1.0

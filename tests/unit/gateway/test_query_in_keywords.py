@@ -1,10 +1,5 @@
 """Quotes, brackets and `*` among keywords, which mean something in `query` alone: refused at every door."""
 
-import csv
-import json
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import skyray
@@ -13,6 +8,7 @@ from matching.kinds import KINDS
 from matching.space import EARTH, Space
 from matching.vocabulary import Vocabulary
 from spouts.subscriptions import load_changes
+from tests.support.row_files import write_rows
 
 PLACE = {"kind": "topk", "lon": 1.0, "lat": 1.0, "k": 1, "alpha": 0.5}
 
@@ -36,15 +32,7 @@ def test_syntax_of_queries_in_keywords_of_a_file_is_a_bad_row_beside_good_ones(t
     rows = [{"subscription_id": "a", "keywords": "rot", **PLACE}]
     rows += [{"subscription_id": "b", "keywords": "fahr* rot", **PLACE}, rows[0] | {"subscription_id": "c"}]
     path = tmp_path / f"asked.{form}"
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif form == "csv":
-        with path.open("w") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     found = load_changes([path], Vocabulary.of_counts([{"rot": 1}]), Space(*EARTH), kinds=KINDS)
     assert found.names.strings() == ["a", "c"] and found.rejected_by_reason == {"query_in_keywords": 1}
     assert "keywords has *" in found.first_rejected[0]["what"]

@@ -1,10 +1,8 @@
 """A text of several columns is one text at every door, with a gap that no word and no phrase crosses."""
 
-import csv
 import json
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from gateway.live.mapping import ColumnMapping, RenamedLine
@@ -20,6 +18,7 @@ from spark_etl.rows import CleanRow, RowCleaner
 from spark_etl.sources import find_sources
 from spouts.log import Origin
 from tests.support.live_streams import Stream
+from tests.support.row_files import write_rows
 from tests.support.writing import WriterStream
 
 COLUMNS = {"text": "title,description"}
@@ -75,18 +74,6 @@ def test_phrases_of_a_stream_do_not_go_from_one_column_to_the_next(tmp_path):
     assert not stream.refused and found == WANTED
 
 
-def write(path, rows, form):
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif form == "csv":
-        with path.open("w") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def cleaned(path, **given):
     """The texts that the ETL's workers read."""
     options = EtlOptions((str(path),), text_column=COLUMNS["text"], **given)
@@ -105,14 +92,14 @@ def cleaned(path, **given):
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_text_of_several_columns_of_a_file_is_one(tmp_path, form):
     path = tmp_path / f"raw.{form}"
-    write(path, ROWS, form)
+    write_rows(path, ROWS)
     found = cleaned(path)
     assert [one.message.text for one in found] == TEXTS
     assert found[0].terms == ["rotes", "fahrrad", "", "", "wie", "neu"]
     (tmp_path / "one").mkdir()
-    write(tmp_path / "one" / f"raw.{form}", [{**ROWS[0], "title,description": "alone"}], form)
+    write_rows(tmp_path / "one" / f"raw.{form}", [{**ROWS[0], "title,description": "alone"}])
     assert [one.message.text for one in cleaned(tmp_path / "one")] == ["alone"], "a column of that very name is one"
-    write(path, [{name: value for name, value in row.items() if name != "title"} for row in ROWS], form)
+    write_rows(path, [{name: value for name, value in row.items() if name != "title"} for row in ROWS])
     with pytest.raises(InputError, match="title") as refused:
         cleaned(path)
     assert refused.value.reason_code == "missing_column"
