@@ -7,6 +7,7 @@ import typer
 
 from gateway.commands import stream_options as stream
 from gateway.commands.stream_options import READ, UpdateSinks
+from gateway.live.retain_settings import RetainSettings
 from gateway.serve.limits import Limits
 from gateway.shell.options import Command, Defined, example, of_signature, shares
 from gateway.sinks.webhooks.settings import WebhookSettings
@@ -31,6 +32,7 @@ def serve(
     columns: Annotated[Given, Defined(stream.column_options())],
     limits: Annotated[Given, Defined(of_signature(Limits), "limits")],
     webhooks: Annotated[Given, Defined(_WEBHOOKS, "webhooks")],
+    retained: Annotated[Given, Defined(stream.RETAINED, "retain")],
     server_options: Annotated[Given, Defined(of_signature(stream.ServerOptions))],
     stream_options: Annotated[Given, Defined(stream.stream_options())],
     to: UpdateSinks = None,
@@ -53,4 +55,5 @@ def serve(
         answering = answer(stack, offered, own, bounds.most_connections)
         from gateway.commands.serving import serve_stream  # imports much, while it answers already
 
-        return serve_stream(answering, settings, named, bounds, calling, offered, own, to or (), json)
+        kept = RetainSettings(**retained)
+        return serve_stream(answering, settings, named, bounds, calling, offered, own, kept, to or (), json)
