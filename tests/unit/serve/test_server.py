@@ -101,20 +101,23 @@ def test_server_sends_the_last_chunk_of_an_answer_though_its_request_does_not_en
         await send({"type": "http.response.body", "body": b"last"})
 
     monkeypatch.setattr(server, "GRACE_S", 1)
-    with bind("127.0.0.1", 0) as listening:
-        with Server(answers, listening, 9) as one, socket.create_connection(listening.getsockname(), 5) as client:
-            serving.append(one)
-            close = b"" if stops else b"Connection: close\r\n"
-            client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n%b\r\n1\r\nx\r\n" % close)
-            answer = b""
-            while b"first" not in answer:
-                answer += client.recv(1_000)
-            one._server.should_exit = stops
-            while not answer.endswith(b"\r\n5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"):
-                assert (data := client.recv(1_000)), answer
-                answer += data
-            client.sendall(b"0\r\n\r\n")
-            assert client.recv(1_000) == b""
+    with (
+        bind("127.0.0.1", 0) as listening,
+        Server(answers, listening, 9) as one,
+        socket.create_connection(listening.getsockname(), 5) as client,
+    ):
+        serving.append(one)
+        close = b"" if stops else b"Connection: close\r\n"
+        client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n%b\r\n1\r\nx\r\n" % close)
+        answer = b""
+        while b"first" not in answer:
+            answer += client.recv(1_000)
+        one._server.should_exit = stops
+        while not answer.endswith(b"\r\n5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"):
+            assert (data := client.recv(1_000)), answer
+            answer += data
+        client.sendall(b"0\r\n\r\n")
+        assert client.recv(1_000) == b""
 
 
 def test_server_closes_what_sends_no_whole_request(monkeypatch):
