@@ -8,6 +8,7 @@ import typer
 from gateway.commands import stream_options as stream
 from gateway.commands.stream_options import READ, SinkPatience, UpdateSinks
 from gateway.live.retain_settings import RetainSettings
+from gateway.shell.interrupts import begin_to_wait
 from gateway.shell.options import Command, Defined, MetricsPort, MetricsTargets, example, shares
 from gateway.shell.terminal import Terminal, shown
 from topology.core.places import require_local
@@ -50,6 +51,7 @@ def live(
     if status is not None:
         require_local(status=status)
         return _print_status(status, json)
+    begin_to_wait()
     offered = stream.StreamOptions(**stream_options)
     require_local(out=offered.out, vocabulary=offered.vocabulary)
     from gateway.commands.piping import pipe_stream

@@ -9,6 +9,7 @@ from gateway.commands import stream_options as stream
 from gateway.commands.stream_options import READ, UpdateSinks
 from gateway.live.retain_settings import RetainSettings
 from gateway.serve.limits import Limits
+from gateway.shell.interrupts import begin_to_wait
 from gateway.shell.options import Command, Defined, example, of_signature, shares
 from gateway.sinks.webhooks.settings import WebhookSettings
 from matching.extras import require
@@ -45,6 +46,7 @@ def serve(
     a broker, each once; with --to it delivers all updates to a database or a broker. With --demo there is something to
     see in the first minute: a page, updates, and two commands to copy.
     """
+    begin_to_wait()
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     offered, own = stream.ServerOptions(**server_options), stream.StreamOptions(**stream_options)
     require_local(out=own.out, vocabulary=own.vocabulary)
