@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bolts.standing import standing_of
+from gateway.cli import main
 from gateway.live import pruning
 from gateway.live.backing_up import back_up
 from gateway.live.converting import convert
@@ -162,12 +163,17 @@ def test_prune_killed_at_every_step_leaves_a_folder_that_is_exact_and_finished_l
     assert kills >= 8
 
 
-def test_pruned_folder_without_a_checkpoint_is_refused_and_its_backup_resumes(tmp_path):
+def test_pruned_folder_without_a_checkpoint_is_refused_and_its_backup_resumes(tmp_path, capsys):
     out, rng = tmp_path / "out", np.random.default_rng(6)
     for life in range(3):
         live_on(out, rng, life * 150, 150)
-    first, freed = prune(out, tmp_path, 20)
-    assert first > 0 and freed is not None
+    assert main(["prune", str(out)]) == 2
+    capsys.readouterr()
+    assert main(["prune", str(out), "--messages", "20", "--repeats", "0", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert 0 < said["first_message"] < 450 and said["messages"] == 450
+    assert main(["explain", str(out), "s1", "seq:0"]) != 0
+    assert "no longer kept" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["formats"]["base"] == 1
     with pytest.raises(ConfigError, match="beginning of its log is gone"):
         convert(out, tmp_path / "converted")
