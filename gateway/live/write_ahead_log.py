@@ -27,8 +27,8 @@ import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
-from gateway.live.batching import OpenBatch
 from gateway.live.living_versions import LivingVersions
+from gateway.live.open_batch import OpenBatch
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
