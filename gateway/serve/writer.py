@@ -208,6 +208,12 @@ class LogWriter:
         return self._room.used[0] + self._parked_room.used[0]
 
     @property
+    def parks(self) -> bool:
+        """Whether a request waits for the kernels of kinds; later ones then overtake it."""
+        with self._came:
+            return bool(self._parked)
+
+    @property
     def preparing(self) -> list[str]:
         """Kinds whose kernels are being prepared."""
         return [] if self._kernels is None else self._kernels.preparing
