@@ -94,9 +94,7 @@ def convert(folder: Path, to: Path) -> Converted:
     if not report.get("live") or not (folder / LOG).exists():
         raise ConfigError(f"{folder}: is of no stream of skyray serve or live")
     if (folder / LOG).with_name(BASE).exists():
-        raise ConfigError(
-            f"{folder}: the beginning of its log is gone, so its texts cannot be cut anew; begin another"
-        )
+        raise ConfigError(f"{folder}: the beginning of its log is gone, so its texts cannot be cut anew; begin another")
     with run.locked(), writing_to(to):
         partial = to.with_name(f".{to.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
