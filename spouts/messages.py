@@ -201,10 +201,6 @@ class MessageBlock(NamedTuple):
 class OpenBlock:
     """Messages that are being collected.
 
-    Parameters
-    ----------
-    schema : AttributeSchema
-
     Attributes
     ----------
     ids, texts : list of str

@@ -42,12 +42,7 @@ _BEFORE = ".before"
 
 
 class RunFolder:
-    """The output folder of one run.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """The output folder of one run."""
 
     def __init__(self, path: Path):
         self.path = path

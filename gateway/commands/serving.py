@@ -148,7 +148,7 @@ class Watch:
         door, last = self._door, self._logged_before
         if reached >= last:
             door.ready = True
-            self._garbage.collect()
+            self._garbage.settle()
             door.starting.step(None)
             self._on_ready()
         elif self._first is None:
@@ -222,7 +222,8 @@ def serve_stream(
         given = out, settings, columns, own.vocabulary, own.attribute, own.stem
         registry = Registry()
         reading = {"strict": own.strict_attributes, "numbers": own.numbers, "fold_accents": own.fold_accents}
-        opened = open_stream(stack, *given, lambda line: None, registry, **reading, on_read=starting.reached)
+        with garbage.loading():
+            opened = open_stream(stack, *given, lambda line: None, registry, **reading, on_read=starting.reached)
         config, admission, mapping, wal, earlier = opened
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)

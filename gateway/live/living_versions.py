@@ -22,10 +22,6 @@ _OWN_BYTES = 130
 class LivingVersions:
     """Seq of the living version of each object; changed by one thread, read by any.
 
-    Parameters
-    ----------
-    most_bytes : int
-
     Attributes
     ----------
     most_bytes : int    size from which no new object is to be taken

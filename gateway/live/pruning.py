@@ -47,7 +47,7 @@ _PUNCH_HOLE = 0x01 | 0x02
 _HOLE, _BASE_PART = ".hole.tmp", "-0000of0000"
 
 
-class Cut(NamedTuple):
+class Horizon(NamedTuple):
     """What is to be removed.
 
     boundary : int    updates up to this one
@@ -68,14 +68,14 @@ def base_part(folder: Path) -> PartName | None:
     return max((name for name in names if name.is_base), default=None)
 
 
-def prune(folder: Path, cut: Cut, objects: bool, unwritten: Sequence[pa.Table]) -> None:
+def prune(folder: Path, cut: Horizon, objects: bool, unwritten: Sequence[pa.Table]) -> None:
     """Write the bases of a cut, and give them their names; `finish` removes what they stand for.
 
     Parameters
     ----------
     folder : Path
         Of a stream that this process has locked.
-    cut : Cut
+    cut : Horizon
         The checkpoints that are kept need nothing of it.
     objects : bool
         The stream is one of objects.
@@ -177,7 +177,7 @@ def _rows(path: Path) -> int:
     return pq.read_metadata(path).num_rows
 
 
-def _publish_base(updates: Path, cut: Cut, standing: pa.Table, rows: int) -> None:
+def _publish_base(updates: Path, cut: Horizon, standing: pa.Table, rows: int) -> None:
     """Write what stands, and give it its name; the list says how many updates it stands for."""
     name = PartName(cut.part, 0, 0)
     disk, temporary = LocalDisk(updates), f".{name.stem}.tmp"
@@ -195,7 +195,7 @@ def _list(updates: Path, name: PartName, temporary: str) -> None:
     publish(Output(str(updates / temporary), str(updates / name.text), facts._asdict()))
 
 
-def _living(log: Path, cut: Cut) -> Int64:
+def _living(log: Path, cut: Horizon) -> Int64:
     """Seqs of the versions that live before a cut, ascending."""
     living, first = LivingVersions(), 0
     for record in _records(log, cut):
@@ -205,7 +205,7 @@ def _living(log: Path, cut: Cut) -> Int64:
     return np.array([seq for _, seq in living.listed(-1, len(living))], np.int64)
 
 
-def _records(log: Path, cut: Cut) -> Iterator[Record]:
+def _records(log: Path, cut: Horizon) -> Iterator[Record]:
     """The records before a cut."""
     with closing(LogReader(log)) as reader:
         while reader.offset != cut.offset:
@@ -215,7 +215,7 @@ def _records(log: Path, cut: Cut) -> Iterator[Record]:
             yield record
 
 
-def _write_base(log: Path, cut: Cut, needed: Int64) -> None:
+def _write_base(log: Path, cut: Horizon, needed: Int64) -> None:
     """Write a base under its temporary name; `needed`: the messages that stay, ascending."""
     kept, checksum = _kept_changes(log, cut)
     disk, temporary, before, size_bytes = LocalDisk(log.parent), f".{BASE}.tmp", "", 0
@@ -230,7 +230,7 @@ def _write_base(log: Path, cut: Cut, needed: Int64) -> None:
     disk.sync(temporary)
 
 
-def _kept_changes(log: Path, cut: Cut) -> tuple[set[int], str]:
+def _kept_changes(log: Path, cut: Horizon) -> tuple[set[int], str]:
     """Which changes before a cut stay, by number, and the checksum of the last record.
 
     Of an id the last subscription and what comes after it, and the first that names an owner: an id keeps its owner.
@@ -253,7 +253,7 @@ def _kept_changes(log: Path, cut: Cut) -> tuple[set[int], str]:
     return {*last.values(), *owned.values(), *ends.values()}, checksum
 
 
-def _base_records(log: Path, cut: Cut, needed: Int64, kept: set[int], checksum: str) -> Iterator[Record]:
+def _base_records(log: Path, cut: Horizon, needed: Int64, kept: set[int], checksum: str) -> Iterator[Record]:
     """The records of a base: first the one that says where the log goes on."""
     yield Record(-1, 0, floor=cut.seq, goes_on=(cut.offset, checksum, cut.boundary))
     waits, first, number = _Waiting(), 0, 0

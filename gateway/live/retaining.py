@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from bolts.delivery import undelivered
 from bolts.shares import joined
 from bolts.sinks import last_as_of
-from gateway.live.pruning import Cut, base_part, finish, prune, refuse_unpunchable
+from gateway.live.pruning import Horizon, base_part, finish, prune, refuse_unpunchable
 from gateway.live.retain_settings import RetainSettings
 from gateway.live.write_ahead_log import WriteAheadLog
 from matching.errors import CheckpointError, ConfigError
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
     names: list[str]
 
 
-def choose(wal: WriteAheadLog, window: Window, settings: RetainSettings, held: int, now_s: float) -> Cut | None:
+def choose(wal: WriteAheadLog, window: Window, settings: RetainSettings, held: int, now_s: float) -> Horizon | None:
     """What may go now; None for nothing, or too little to be worth it.
 
     Parameters
@@ -142,7 +142,7 @@ def choose(wal: WriteAheadLog, window: Window, settings: RetainSettings, held: i
         seq = max((each for each in cuts if each <= seq), default=0)  # whole segments of the index go
     seq, offset = wal.place_of(seq) if seq > wal.first_seq else (wal.first_seq, begins)
     gone = sum(each.size_bytes for each in parts if each.number <= part) + offset - begins
-    return Cut(boundary, part, seq, offset) if gone >= least else None
+    return Horizon(boundary, part, seq, offset) if gone >= least else None
 
 
 def _wanted(wal: WriteAheadLog, parts: list[_Part], settings: RetainSettings, now_s: float) -> int:
@@ -259,7 +259,7 @@ class Retention:
         self.failure: Exception | None = None
         self._wal, self._window, self._settings = wal, window, settings
         self._held, self._now = held, now
-        self._next: Cut | None = None
+        self._next: Horizon | None = None
         self._epoch = -1
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
@@ -304,7 +304,7 @@ class Retention:
         return True
 
 
-def _remove(wal: WriteAheadLog, cut: Cut, unwritten: list[pa.Table]) -> int:
+def _remove(wal: WriteAheadLog, cut: Horizon, unwritten: list[pa.Table]) -> int:
     """Remove a cut, and read the log as it is then; returns the bytes that the disk got back."""
     before = _disk_bytes(wal.folder)
     prune(wal.folder, cut, wal.living is not None, unwritten)

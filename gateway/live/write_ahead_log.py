@@ -28,8 +28,8 @@ import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
-from gateway.live.batching import OpenBatch
 from gateway.live.living_versions import LivingVersions
+from gateway.live.open_batch import OpenBatch
 from gateway.live.recent_blocks import RecentBlocks
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText

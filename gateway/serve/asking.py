@@ -57,14 +57,6 @@ Share = Callable[[], None]
 class Asking:
     """Answers questions; for any thread.
 
-    Parameters
-    ----------
-    config : LiveConfig
-    admission : Admission
-    registry : Registry
-    wal : WriteAheadLog
-    mapping : ColumnMapping
-
     Attributes
     ----------
     index : MessageIndex

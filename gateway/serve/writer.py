@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
@@ -206,6 +207,12 @@ class LogWriter:
     def waiting(self) -> int:
         """Rows that wait."""
         return self._room.used[0] + self._parked_room.used[0]
+
+    @property
+    def parks(self) -> bool:
+        """Whether a request waits for the kernels of kinds; later ones then overtake it."""
+        with self._came:
+            return bool(self._parked)
 
     @property
     def preparing(self) -> list[str]:
