@@ -100,8 +100,7 @@ def collect(pipe: Connection, reading: Reading) -> None:
         for key, _ in selector.select(0.02):
             data, client = _read(key.fileobj), key.data
             if not data:
-                selector.unregister(key.fileobj)
-                key.fileobj.close()
+                _end(selector, key.fileobj)
                 tails[client] = b""
                 ended += not reading.resumes
                 away += [client] if reading.resumes else []
@@ -117,7 +116,7 @@ def collect(pipe: Connection, reading: Reading) -> None:
             tails[client] = data[max(last, done) :]
     pipe.send(book.collected(begun_s, ended))
     for key in list(selector.get_map().values()):
-        key.fileobj.close()
+        _end(selector, key.fileobj)
 
 
 def _connect(selector: selectors.BaseSelector, reading: Reading, client: int, last_id: bytes = b"") -> None:
@@ -127,6 +126,11 @@ def _connect(selector: selectors.BaseSelector, reading: Reading, client: int, la
     one.sendall(reading.requests[client].removesuffix(b"\r\n\r\n") + head)
     one.setblocking(False)
     selector.register(one, selectors.EVENT_READ, client)
+
+
+def _end(selector: selectors.BaseSelector, one: Any) -> None:
+    selector.unregister(one)
+    one.close()
 
 
 def _connected_again(

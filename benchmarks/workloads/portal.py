@@ -136,23 +136,22 @@ class Searches:
         one, two, three, four = self._drawn[number].tolist()
         kind, like = list(MIX)[self._kind[number]], int(self._like[number])
         row: dict[str, Any] = {"subscription_id": f"s{number}", "kind": kind}
-        words = self._words(like, two, three)
+        words, (lon, lat) = self._words(like, two, three), self._listings.place[like].tolist()
         if kind == "skyline":
-            return row | {"keywords": words, "region": _box(*self._listings.place[like].tolist(), _WIDE_DEG / 4)}
+            return row | {"keywords": words, "region": _box(lon, lat, _WIDE_DEG / 4)}
         if kind != "boolean":
-            lon, lat = self._listings.place[like].tolist()
             row |= {"keywords": words, "lon": lon, "lat": lat, "k": 5}
             return row if kind == "knn" else row | {"alpha": round(0.2 + 0.6 * four, 3)}
         if one >= WORDS["none"]:
             asked = self._asked(one, like, words)
-            return row | asked | _shape(*self._listings.place[like].tolist(), _WIDE_DEG, four)
+            return row | asked | _shape(lon, lat, _WIDE_DEG, four)
         anchor = like % len(self._anchors)
         place, (price, rooms) = self._listings.place[self._anchors[anchor]], self._listings.numbers[like].tolist()
         row["where"] = {"price": {"gte": 0.7 * price, "lte": 1.3 * price}, "rooms": {"gte": rooms}}
         reach_deg = min(_WIDE_DEG, float(self._reach_deg[anchor]) * (self._near * (0.5 + two) / _NEIGHBOURS) ** 0.5)
         # not in the middle of a listing, which would then always be inside
-        lon, lat = place + 0.7 * reach_deg * np.array([two - 0.5, three - 0.5])
-        return row | _shape(float(lon), float(lat), reach_deg, four)
+        lon, lat = (place + 0.7 * reach_deg * np.array([two - 0.5, three - 0.5])).tolist()
+        return row | _shape(lon, lat, reach_deg, four)
 
     def _words(self, like: int, one: float, other: float) -> list[str]:
         """One or two of a listing's words that are not in many others."""
