@@ -65,7 +65,7 @@ def _places(clause: Node, message: NaiveMessage, vocabulary: Vocabulary) -> str:
     words = dict.fromkeys(clause.words()) if clause.operation != PREFIX else {}
     if len(words) < 2:
         return ""
-    there = [term for term in message.order if term != JOINED_ID]
+    there = [term for term in message.order if term > JOINED_ID]
     found = []
     for word in words:
         at = [str(place) for place, term in enumerate(there, 1) if term == vocabulary.id_of(word)]

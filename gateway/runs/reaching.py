@@ -77,9 +77,10 @@ def reach(
     parsed = _message(text, place, attributes, vocabulary, space, kinds)
     counts = vocabulary.count_terms(parsed.text)
     ids = sorted(term for word in counts if (term := vocabulary.id_of(word)) is not None)
+    found_by = [term for word in vocabulary.found_by(parsed.text) if (term := vocabulary.id_of(word)) is not None]
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     table, names = changes.table, changes.names.strings()
-    meets = np.isin(table.terms, [*ids, vocabulary.reserved])
+    meets = np.isin(table.terms, [*found_by, vocabulary.reserved])
     hits = np.concatenate([[0], np.cumsum(meets)])
     has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
     rows = np.flatnonzero(has_word)

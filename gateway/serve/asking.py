@@ -38,6 +38,7 @@ from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.window import NO_FLOOR
+from matching.words.beginnings import is_for_matching_alone
 from spouts.cutting import Rows
 from spouts.message_index import MessageIndex, messages_at
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
@@ -165,7 +166,8 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
+        found_by = self._vocabulary.found_by(parsed.text) if counts else ()
+        candidates = [one for one in self._index.having(found_by, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words(
@@ -278,11 +280,11 @@ class Asking:
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
-        counts = self._vocabulary.count_terms(text)
+        there = self._vocabulary.found_by(text)
         words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
         if one.columns.get("query") is not None:
             words = self._parsed(one).words
-        return [word for word in words if word in counts]
+        return [word for word in words if word in there]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -381,8 +383,8 @@ class Asking:
         return ends[batch - 1] + 1 if batch else 0
 
     def _words(self, terms: Iterable[str]) -> Vocabulary:
-        """The part of the vocabulary with these terms, new ones among them as the next batch would admit them."""
-        whole, wanted = self._vocabulary, dict.fromkeys(terms)
+        """The part of the vocabulary with these words, new ones among them as the next batch would admit them."""
+        whole, wanted = self._vocabulary, dict.fromkeys(itertools.filterfalse(is_for_matching_alone, terms))
         ids = sorted(each for term in wanted if (each := whole.id_of(term)) is not None)
         new = [term for term in wanted if whole.id_of(term) is None and term not in whole.stop_terms]
         new = sorted(new, key=str.encode, reverse=True) if whole.most_terms else []

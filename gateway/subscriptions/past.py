@@ -11,6 +11,7 @@ from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
 from matching.message_segments import EMPTY, MessageSegment, SegmentConditions
 from matching.model import NO_ORDER, NO_WORDS, Float64, Names
+from matching.pieces import NAMED_ID
 from matching.validate import ParsedSubscription
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
@@ -91,6 +92,9 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     lon, lat = np.concatenate(places, axis=1)
     rows = np.repeat(np.arange(lon.shape[0]), np.concatenate(counts))
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if len(lengths) > 1 else NO_WORDS
+    every = np.concatenate(order)
+    named = np.flatnonzero(every <= NAMED_ID)
+    rows = np.concatenate([rows, np.searchsorted(ends, named, "right") - 1])
     segment = MessageSegment.of(
         0,
         Names(np.zeros(lon.shape[0] + 1, np.int64), np.zeros(0, np.uint8)),  # of a folder they are read by seq
@@ -99,8 +103,8 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
         np.concatenate(boxes),
         np.concatenate(times),
         np.concatenate(keys) if keys else np.zeros((lon.shape[0], 0), np.int64),
-        (ends, np.concatenate(order)),
-        (rows, np.concatenate(flat)),
+        (ends, every),
+        (rows, np.concatenate([*flat, NAMED_ID - every[named]])),
         np.concatenate(visible),
         vocabulary.reserved,
     )
