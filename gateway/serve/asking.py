@@ -156,8 +156,9 @@ class Asking:
         -------
         dict
             `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
-            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
-            and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
+            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the first whose query
+            failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts by reason), and
+            `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
         Raises
         ------
@@ -175,16 +176,16 @@ class Asking:
         )
         space, fading = self._admission.space, self._fading
 
-        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
+        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription, Mapping[str, Any]]]:
             for one in judged:
                 share()
                 row = subscription_row(one.columns, words, space, KINDS)
                 assert isinstance(row, ParsedSubscription), "it was accepted"
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
-                yield facts, next(subscriptions_of(build_table([row], [0], [0])))
+                yield facts, next(subscriptions_of(build_table([row], [0], [0]))), one.columns
 
         given = (parsed, words, space, self._admission.window, fading)
-        reached, reasons = reached_by(*given, subscriptions())
+        reached, missed, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
         if others := active - len(candidates):
@@ -195,6 +196,7 @@ class Asking:
             "candidates": len(candidates),
             "reached": reached[:most],
             "reached_in_all": len(reached),
+            "missed": missed,
             "not_reached": dict(reasons.most_common()),
             "complete": len(judged) == len(candidates),
         }
@@ -212,8 +214,8 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        parsed, past = self._checked(columns), self._past(share)
-        found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
+        parsed, past, words = self._checked(columns), self._past(share), self._vocabulary.as_it_is()
+        found = preview_of(parsed, columns, KINDS, words, past, self._rows, shown, share)
         return found | {"read": len(past)}
 
     def expected(self, one: Registered, share: Share = lambda: None) -> dict[str, Any]:

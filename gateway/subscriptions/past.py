@@ -1,6 +1,6 @@
 """The messages of a folder, or of a log, in segments: what subscriptions would have matched."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,18 @@ def matches_in(
         share()
         found += conditions.matching(segment, 0, NEVER).shape[0]
     return found
+
+
+def unmet_in(
+    parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past, clauses: Mapping[bytes, str]
+) -> list[str]:
+    """Names of the conditions that no message of the past satisfies which has a word of the subscription; `clauses` as
+    of `SegmentConditions`."""
+    conditions, met = SegmentConditions(parsed, kind, vocabulary, clauses), dict[str, bool]()
+    for segment in past.segments:
+        for name, passes in conditions.tested(segment).parts.items():
+            met[name] = met.get(name, False) or bool(passes.any())
+    return [name for name, some in met.items() if not some]
 
 
 def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
