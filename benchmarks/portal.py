@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from benchmarks import command
@@ -46,6 +46,9 @@ _HELD, _PEAK_S = 0.8, 10.0
 _DRAIN_S, _VERIFY_S = 300.0, 1_800.0
 #: An update is late behind a kill while it comes more than so many seconds after it was due.
 _LATE_S = 1.0
+
+
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
 
 class Kill(NamedTuple):

@@ -202,7 +202,7 @@ class Reached(BaseModel):
     score: float | None = Field(description=SCORE)
 
 
-class Missed(BaseModel):
+class NearMiss(BaseModel):
     """A subscription whose query a message fails."""
 
     subscription_id: str
@@ -219,7 +219,7 @@ class Match(BaseModel):
     candidates: int = Field(description="subscriptions with a word of the message, or without any")
     reached: list[Reached]
     reached_in_all: int
-    missed: list[Missed] = Field(description="the first subscriptions whose query failed")
+    missed: list[NearMiss] = Field(description="the first subscriptions whose query failed")
     not_reached: dict[str, int] = Field(description="counts by reason")
     complete: bool = Field(description="whether all candidates were judged")
 

@@ -7,17 +7,25 @@ import numpy as np
 from benchmarks.portal import Kill, _books, _latency
 from benchmarks.push_load import Received
 from benchmarks.sustained import Producer
-from benchmarks.workloads.portal import ATTRIBUTES, BLOCK, EDITED_BLOCKS, EDITS, ENDED, ENDED_BLOCKS, MIX, Searches, listings_of
+from benchmarks.workloads.portal import (
+    ATTRIBUTES,
+    BLOCK,
+    EDITED_BLOCKS,
+    EDITS,
+    ENDED,
+    ENDED_BLOCKS,
+    MIX,
+    Searches,
+    listings_of,
+)
 from gateway.engine import Engine
 
 
 def made():
     random = np.random.default_rng(3)
     words = [f"word{number}" for number in range(300)]
-    rows = [
-        {"text": " ".join(random.choice(words, 9)), "lon": float(random.uniform(-9, 9)), "lat": float(random.uniform(40, 50))}
-        for _ in range(200)
-    ]  # fmt: skip
+    places = random.uniform([-9, 40], [9, 50], (200, 2)).tolist()
+    rows = [{"text": " ".join(random.choice(words, 9)), "lon": lon, "lat": lat} for lon, lat in places]
     listings = listings_of([json.dumps(row).encode() for row in [*rows, {"text": "no place"}]], 1)
     return listings, Searches(listings, 3_000, 2.0, 1)
 
