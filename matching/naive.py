@@ -572,7 +572,7 @@ class Oracle:
             met |= self._by_term.get(term, set())
         for number in sorted(met):
             subscription = self._subscriptions[number]
-            if not passes(subscription, message):
+            if not (meets(subscription, message) and passes(subscription, message)):
                 continue
             if subscription.kind == BOOLEAN:
                 if boolean_match(subscription, message):
