@@ -44,7 +44,7 @@ from spouts.handover import Handed, HandedRecord, Handover, close_handover, open
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
-from spouts.parsed import rows_of
+from spouts.parsed import deletions_in, rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
 from topology.folder import RunFolder, checksum
@@ -102,7 +102,7 @@ class WriteAheadLog:
 
     Notes
     -----
-    Memory: 24 bytes a batch, some 100 a mark, the texts of the last messages, and some 200 for each living object.
+    Memory: 32 bytes a batch, some 100 a mark, the texts of the last messages, and some 200 for each living object.
     """
 
     def __init__(
@@ -135,6 +135,7 @@ class WriteAheadLog:
         self._handover: Handover | None = None
         self._offsets = array("q")
         self._tags = array("L")
+        self._places = array("q")  # messages up to the end of each batch, in a stream of objects without deletions
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
         self._declared = 0  # attributes that the log has, and the start
@@ -246,9 +247,9 @@ class WriteAheadLog:
                 waiting.clear()
             elif record.changes:
                 waiting.append((offset, end, record))
-            if self.living is not None and record.block is not None:
-                self.living.take(self.next_seq, record.block)
-            self._note(offset, record.last_seq, record.checksum)
+            if self.living is not None and record.block is not None and record.terms is not None:
+                self.living.take(self.next_seq, record.block, record.terms)
+            self._note(offset, record.last_seq, record.checksum, record.block)
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
             on_read(end / size_bytes)
@@ -282,7 +283,7 @@ class WriteAheadLog:
             return
         admitted, terms, handed = self._weigh(block)
         if self.living is not None:
-            block = block.having(previous=self.living.take(first, block))
+            block = block.having(previous=self.living.take(first, block, terms))
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
@@ -362,7 +363,7 @@ class WriteAheadLog:
             record, self._declared = record._replace(admitted=record.admitted._replace(attributes=new)), len(schema)
         data = encode_record(record._replace(time_us=time_us, positions=reached), self._before)
         self._before = checksum_in(data)
-        self._note(self.size_bytes, record.last_seq, self._before)
+        self._note(self.size_bytes, record.last_seq, self._before, record.block)
         with writing_to(self.log):
             self._file.write(data)
             self._file.flush()
@@ -451,8 +452,21 @@ class WriteAheadLog:
         there = batch < len(self.ends) and self.ends[batch] == boundary and self._tags[batch]
         return f"{self._tags[batch]:08x}" if there else ""
 
-    def _note(self, offset: int, last_seq: int, checksum: str) -> None:
+    def floor(self, last_seq: int, window: Window) -> int:
+        """The floor of a count window over objects at the end of a batch (`matching.window.Floors`), for any thread."""
+        batch = bisect_left(self.ends, last_seq)
+        wanted = self._places[batch] - window.length
+        if wanted <= 0:
+            return -1
+        batch = bisect_left(self._places, wanted)
+        first, block = self._block_of(self.ends[batch])
+        kept = np.flatnonzero(~deletions_in(block))
+        return first + int(kept[wanted - 1 - (self._places[batch - 1] if batch else 0)])
+
+    def _note(self, offset: int, last_seq: int, checksum: str, block: MessageBlock | None) -> None:
         if last_seq >= 0:
+            gone = 0 if self.living is None or block is None else int(np.count_nonzero(deletions_in(block)))
+            self._places.append((self._places[-1] if self._places else 0) + last_seq + 1 - self.next_seq - gone)
             self._offsets.append(offset)
             self._tags.append(int(checksum[:8] or "0", 16))
             self.ends.append(last_seq)
