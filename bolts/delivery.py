@@ -530,7 +530,7 @@ class DeliveryBolt(Bolt):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
         # The latency of a late update counts from the publication of the batch that it belongs to.
         last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
-        rows = np.bincount(np.searchsorted(last_seqs, updates.as_of), minlength=len(last_seqs))
+        rows = _rows_of_each(updates.as_of, last_seqs)
         if rows.shape[0] > last_seqs.shape[0]:
             raise TopologyError(
                 f"{self.context.component}: an update as of seq {int(updates.as_of.max())}, not published"
@@ -604,6 +604,18 @@ class DeliveryBolt(Bolt):
     def _write_results(self, pieces: Iterable[pa.Table]) -> None:
         output, self.result_bytes = write_results(self.out_dir, self.context.incarnation, pieces)
         self.finished.append(output)
+
+
+def _rows_of_each(as_of: Int64, last_seqs: Int64) -> Int64:
+    """How many updates are of each boundary, by their last seqs (ascending); one more if an update is of a later one.
+
+    O(n) where all are of one boundary, as those of a batch are unless some come late.
+    """
+    if as_of.shape[0] > 1:
+        first, last = np.searchsorted(last_seqs, (as_of.min(), as_of.max())).tolist()
+        if first == last:
+            return np.bincount((first,), (as_of.shape[0],), last_seqs.shape[0]).astype(np.int64)
+    return np.bincount(np.searchsorted(last_seqs, as_of), minlength=last_seqs.shape[0])
 
 
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:

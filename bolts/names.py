@@ -68,30 +68,25 @@ class Digest:
     def add(self, updates: UpdateBatch, subscription_hash: UInt64, message_hash: UInt64) -> None:
         """Add updates whose names have these hashes (`hash_names`, one for each update).
 
-        O(n); 6 to 13 ns a row by the kernel, else 25.
+        O(n); 3 ns a row by the kernel, else 25.
         """
         if len(updates) == 1:  # as in most small batches
             columns = (updates.as_of, updates.seq, updates.change, updates.score, subscription_hash, message_hash)
             values: list[Any] = [column.item() for column in columns]
             return self._add_one(*values)
-        score = updates.score + 0.0  # minus zero is zero
-        score[np.isnan(score)] = np.nan
-        columns = (
-            updates.as_of.view(np.uint64),
-            subscription_hash,
-            updates.seq.view(np.uint64),
-            message_hash,
-            updates.change.astype(np.uint64),
-            score.view(np.uint64),
-        )
+        columns = (updates.as_of.view(np.uint64), subscription_hash, updates.seq.view(np.uint64), message_hash)
         if _are_many(len(updates)):
             sums = np.zeros(2, np.uint64)
-            inputs = tuple(as_input(column, np.uint64) for column in columns)
-            add_rows(inputs, _LANE_SEEDS.ravel(), _ODD.ravel(), _FINAL.ravel(), sums)
+            numbers = tuple(as_input(column, np.uint64) for column in columns)
+            change, score = as_input(updates.change.view(np.uint8), np.uint8), updates.score.view(np.uint64)
+            seeds = _LANE_SEEDS.ravel(), _ODD.ravel(), _FINAL.ravel()
+            add_rows(numbers, change, as_input(score, np.uint64), *seeds, sums)
         else:
+            score = updates.score + 0.0  # minus zero is zero
+            score[np.isnan(score)] = np.nan
             # both lanes in one array: for a small batch the call overhead of NumPy dominates
             mixed = np.repeat(_LANE_SEEDS, len(updates), axis=1)
-            for column in columns:
+            for column in (*columns, updates.change.astype(np.uint64), score.view(np.uint64)):
                 mixed ^= column
                 mixed *= _ODD
                 mixed ^= mixed >> np.uint64(29)
@@ -176,7 +171,8 @@ class IdColumn:
         if highest >= self.end or lowest < 0:
             raise self._unknown(numbers[(numbers >= self.end) | (numbers < 0)])
         if lowest >= self.first:
-            return self._hashes[numbers - self.first]
+            # `take` is twice as fast as an index; that all are inside is known
+            return self._hashes.take(numbers - self.first if self.first else numbers)
         recent = numbers >= self.first
         hashes = np.empty(numbers.shape[0], np.uint64)
         hashes[recent] = self._hashes[numbers[recent] - self.first]

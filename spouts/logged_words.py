@@ -26,10 +26,13 @@ class LoggedWords:
     Attributes
     ----------
     vocabulary : Vocabulary
+    floor : int
+        Messages before it may be removed: changes behind the place do not ask for them.
     """
 
     def __init__(self, log: str | os.PathLike[str], vocabulary: str | os.PathLike[str], most_terms: int):
         self.vocabulary: Vocabulary = load_vocabulary(vocabulary, most_terms)
+        self.floor = 0
         self._log = log
         self._offset = 0
 
@@ -40,6 +43,7 @@ class LoggedWords:
         """
         if record.admitted != NONE_ADMITTED:
             self.vocabulary.admit(*record.admitted)
+        self.floor = max(self.floor, record.floor)
         self._offset = offset
 
     def go_to(self, offset: int) -> None:
@@ -50,7 +54,7 @@ class LoggedWords:
         """
         if offset < self._offset:
             self.vocabulary.forget_admitted()
-            self._offset = 0
+            self._offset = self.floor = 0
         if offset == self._offset:
             return
         with closing(LogReader(self._log, self._offset)) as reader:

@@ -130,12 +130,23 @@ class MessageIndex:
                 self._reader.close()
                 self._reader = None
 
+    def begin_anew(self) -> None:
+        """Forget everything: the beginning of the log was removed, and files of segments before."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader, self._place = None, _Place()
+            self._whole, self._small, self._open, self._indexed, self._rows, self._words = [], [], [], 0, 0, 0
+
     def _take_some(self, through: int) -> bool:
         """Read some records; returns whether there may be more."""
         with self._lock:
             if self._reader is None:
-                self._place = self._stored()
-                self._reader = LogReader(self.log, self._place.offset)
+                self._reader = LogReader(self.log)
+                base = self._reader.base
+                begins = _Place() if base is None else _Place(base.seq, base.offset, 0, base.checksum)
+                self._place = self._stored(begins)
+                self._reader.offset = self._place.offset
             reader = self._reader
             for _ in range(_RECORDS):
                 at = reader.offset
@@ -224,9 +235,16 @@ class MessageIndex:
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{name}: is no segment ({error})") from error
 
-    def _stored(self) -> _Place:
-        """Read the segments of this log that are there; returns the place behind them. Later ones are removed."""
-        place, names = _Place(), [name for name in self._disk.names() if not name.startswith(".")]
+    def _stored(self, place: _Place) -> _Place:
+        """Read the segments of this log from its beginning on that are there; returns the place behind them.
+
+        Others are removed."""
+        names = [name for name in self._disk.names() if not name.startswith(".")]
+        if self._writes:
+            gone = [name for name in names if name < f"{place.seq:015d}"]
+            for name in gone:
+                self._disk.remove(name)
+        names = [name for name in names if name >= f"{place.seq:015d}"]
         for number, name in enumerate(names):
             try:
                 segment, after = self._read(name)
@@ -255,6 +273,17 @@ _OPEN: dict[Path, MessageIndex] = {}
 def index_of(log: str | os.PathLike[str], space: Space, reserved: int) -> MessageIndex:
     """The index of a log that this process keeps, or another one, which writes only where this process logs."""
     return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved, handover_of(log) is not None)
+
+
+def cuts_of(log: Path) -> list[int]:
+    """Where the index of a log can begin without being made again: the first message of each whole segment on disk, and
+    of what is behind them."""
+    disk = LocalDisk(log.parent / FOLDER)
+    names = [name for name in disk.names() if not name.startswith(".")]
+    if not names:
+        return []
+    header, _ = decode(disk.read(names[-1]), names[-1])
+    return [*map(int, names), int(header["place"][0])]
 
 
 class IndexFollower:

@@ -65,11 +65,16 @@ def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
 def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> tuple[MessageBlock, MessageTerms]:
     """The messages of a log record, from `first_seq` on, and their terms; a clock mark is one.
 
+    Those that were removed (`spouts.log.Record.rows`) are set aside without content; the last of them has the stream
+    time, as a clock mark has.
+
     Raises
     ------
     CheckpointError
         If a mark has no time.
     """
+    if record.rows is not None:
+        return _spread(record)
     if not record.mark:
         assert record.block is not None and record.terms is not None, "it has messages"
         return record.block, record.terms
@@ -77,6 +82,29 @@ def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]
         raise CheckpointError(f"{log}: the mark of a clock at message {first_seq:,} says no time")
     block = MessageBlock.of([clock_mark(first_seq, record.time_us, space)], NO_ATTRIBUTES)
     return block, MessageTerms(np.zeros(0, TERM), np.zeros(2, np.int64), *(np.zeros(1, np.int32) for _ in range(2)))
+
+
+def _spread(record: Record) -> tuple[MessageBlock, MessageTerms]:
+    """The messages of a record of a base. O(all of them)."""
+    assert record.rows is not None
+    rows, count, time_us = record.rows.astype(np.int64), record.messages, record.time_us
+    block, terms = record.block, record.terms
+    if block is None or terms is None:
+        none = np.zeros(0, np.int32)
+        block, terms = (
+            MessageBlock.of([], NO_ATTRIBUTES),
+            MessageTerms(np.zeros(0, TERM), np.zeros(1, np.int64), none, none),
+        )
+    block = block.spread(rows, count, 0 if time_us is None else time_us)
+    lengths, left_out = np.zeros(count + 1, np.int64), np.zeros((2, count), np.int32)
+    lengths[rows + 1] = np.diff(terms.offsets)
+    left_out[:, rows] = terms.unknown, terms.stopped
+    if time_us is not None and rows.shape[0] < count:
+        last = int(np.setdiff1d(np.arange(count), rows)[-1])
+        deleted = np.zeros(count, np.bool_) if block.deleted is None else block.deleted
+        deleted[last], block.ahead[last] = True, False  # type: ignore[index]
+        block = block.having(deleted=deleted)
+    return block, MessageTerms(terms.ids, np.cumsum(lengths), *left_out)
 
 
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:

@@ -34,10 +34,6 @@ class LivingVersions:
     It also counts what the spout's table has of these versions (`spouts.versions.LivingObjects`), so that a version is
     refused before it is logged where that would grow beyond a bound.
 
-    Parameters
-    ----------
-    most_bytes : int
-
     Attributes
     ----------
     most_bytes : int    size from which no new object is to be taken
@@ -92,17 +88,20 @@ class LivingVersions:
         later = sorted((seq, name) for name in among if (seq := self._seq(name)) > after)
         return [(name, seq) for seq, name in later[:most]]
 
-    def take(self, first: int, block: MessageBlock, terms: MessageTerms) -> Int64:
+    def take(self, first: int, block: MessageBlock, terms: MessageTerms, rows: Int64 | None = None) -> Int64:
         """Take the next messages, of which the first has this seq; returns the version that each replaces or ends.
 
-        int64[n]: -1 where there is none. What is dated too far ahead neither replaces nor ends one. O(messages).
+        `rows`, int64[n]: which they are of the next messages; None: all. Of the result, int64[n], -1 says that there is
+        none. What is dated too far ahead neither replaces nor ends one. O(messages).
         """
         names, deleted = objects_of(block)
         previous = np.full(len(block), -1, np.int64)
         aside = [False] * len(block) if block.ahead is None else block.ahead.tolist()
         sizes = _WORD_BYTES * np.diff(terms.offsets) + _COLUMN_BYTES + _ATTRIBUTE_BYTES * len(block.attributes)
         self.latest = (first, {name: self._seq(name) for name, out in zip(names, aside, strict=True) if not out})
-        for row, (name, ends, size) in enumerate(zip(names, deleted.tolist(), sizes.tolist(), strict=True)):
+        seqs = first + (np.arange(len(block)) if rows is None else rows.astype(np.int64))
+        columns = zip(names, deleted.tolist(), sizes.tolist(), seqs.tolist(), strict=True)
+        for row, (name, ends, size, seq) in enumerate(columns):
             if aside[row]:
                 continue
             earlier = self._living.pop(name, -1)
@@ -112,9 +111,9 @@ class LivingVersions:
             if not ends:
                 size = min(size + _OWN_BYTES + 2 * sys.getsizeof(name), _MOST_SIZE)
                 self.size_bytes += size
-                self._living[name] = (first + row) << _SIZE_BITS | size
+                self._living[name] = seq << _SIZE_BITS | size
                 if block.expires_us is not None and block.expires_us[row] >= 0:
-                    heapq.heappush(self._expiries, (int(block.expires_us[row]), first + row, name))
+                    heapq.heappush(self._expiries, (int(block.expires_us[row]), seq, name))
         if len(self._expiries) > 2 * len(self) + _SPARE:  # most are of versions that were replaced
             self._expiries = [one for one in self._expiries if self.get(one[2]) == one[1]]
             heapq.heapify(self._expiries)

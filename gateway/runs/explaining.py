@@ -18,7 +18,7 @@ import pyarrow.compute
 from gateway.runs.clauses import failed_clauses
 from gateway.runs.distance import distance_km, kilometres
 from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
-from gateway.runs.message_rows import Row
+from gateway.runs.message_rows import MessageRows, Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, read_objects, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
 from matching.attributes import TIME
@@ -36,6 +36,7 @@ from matching.validate import DELETE
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Floors, Window, stream_time
 from spouts.cutting import Rows
+from spouts.history import history_of
 from spouts.manifest import is_live
 from spouts.parquet import ParquetSource, read_columns
 from spouts.quarantine import in_ranges, without_terms
@@ -333,12 +334,21 @@ def find_message(etl: Path, message_id: str) -> int:
         first += len(batch)
     if found is not None:
         return found
+    history = history_of(etl)
+    if by_seq is not None and history is not None and by_seq < history.first_kept and not _is_kept(etl, by_seq):
+        what = f"message {message_id}: is no longer kept; of those before seq:{history.first_kept} results have some"
+        raise InputError("unknown_message", what)
     if by_seq is not None and by_seq < first:
         return by_seq
     raise InputError(
         "unknown_message",
         f"message {message_id}: {etl} has none of that id; `seq:N` names one by its number, below {first:,}",
     )
+
+
+def _is_kept(etl: Path, seq: int) -> bool:
+    """Whether a message has its content."""
+    return bool(MessageRows(etl).read([seq])[seq].message_id)
 
 
 def last_boundary(run: RunReader) -> int:

@@ -31,9 +31,10 @@ from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
-from matching.model import Names
+from matching.model import MessageBatch, Names
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.reasons import explain as meaning_of
+from matching.reserved import is_visible
 from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
@@ -55,14 +56,6 @@ Share = Callable[[], None]
 
 class Asking:
     """Answers questions; for any thread.
-
-    Parameters
-    ----------
-    config : LiveConfig
-    admission : Admission
-    registry : Registry
-    wal : WriteAheadLog
-    mapping : ColumnMapping
 
     Attributes
     ----------
@@ -252,7 +245,9 @@ class Asking:
         wanted, found = np.array(seqs, np.int64), dict[int, float | None]()
         segments = self.index.segments(seqs[-1])
         picked = [wanted[(wanted >= each.first) & (wanted < each.first + len(each))] - each.first for each in segments]
-        for batch in messages_at(segments, picked, self._vocabulary, space, window):
+        kept = (self._early(seq, seq) for seq in seqs if seq < self._wal.first_seq)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for batch in itertools.chain(of_index, *kept):
             for message in messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())):
                 scene = Scene([message], message.seq, NO_FLOOR, None, {}, space.max_distance, decay)
                 found[message.seq] = judge(scene, subscription, message).score
@@ -347,10 +342,20 @@ class Asking:
                 raise InputError("too_many_rivals", f"{what}: end the server, and use `skyray explain` on its folder")
             segments.append(segment)
             picked.append(rows)
-        for messages in messages_at(segments, picked, self._vocabulary, space, window):
+        early = self._early(min(first, seq), min(max(last, seq), self._wal.first_seq - 1), share)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for messages in itertools.chain(early, of_index):
             share()
             times = messages.event_time_us if window.kind == "time" else None
             yield Rows(messages, Names.of(()), times)
+
+    def _early(self, first: int, last: int, share: Share = lambda: None) -> Iterator[MessageBatch]:
+        """Messages from one seq to another, of those before the index that are kept."""
+        for rows in self._batches(first, min(last, self._wal.first_seq - 1), share):
+            seq = rows.messages.seq
+            there = (seq >= first) & (seq <= last) & is_visible(rows.messages.term_offsets, rows.messages.weights)
+            if there.any():
+                yield rows.messages.take(np.flatnonzero(there))
 
     def _batches(self, first: int, last: int, share: Share = lambda: None) -> Iterator[Rows]:
         """The logged batches with the messages from one seq to another, clock marks among them."""
@@ -382,7 +387,7 @@ class Asking:
         """The floor of a boundary."""
         window = self._admission.window
         if self._admission.objects and window.kind == "count":
-            return self._wal.floor(last_seq, window)
+            return self._wal.window_floor(last_seq, window.length)
         return window.floor(last_seq, self._stream_time(last_seq))
 
     def _first_alive(self, floor: int) -> int:

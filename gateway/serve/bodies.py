@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, TypeVar
+from contextlib import aclosing
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import Request, Response
@@ -15,7 +16,7 @@ from gateway.live.pipe import one_line
 from gateway.serve.access import Caller, buffer_of
 from gateway.serve.door import Door
 from gateway.serve.problems import ApiError, answer, later
-from gateway.serve.writer import MOST_ROWS, Outcome, Row, refused
+from gateway.serve.writer import MOST_ROWS, TURN_ROWS, Outcome, Row, refused
 from matching.decoding import cut_deep, has_more_members, is_deep
 from matching.reasons import MAX_DEPTH
 from matching.validate import bare
@@ -25,8 +26,14 @@ NDJSON = "application/x-ndjson"
 MOST_BODY_BYTES, MOST_LINE_BYTES = 16 * 2**20, 2**20
 #: Seconds within which a body that is read whole has to come.
 BODY_S = 60.0
-#: Rows of a stream that are logged at a time, and bytes of outcomes that wait for a client that does not read them.
-GROUP_ROWS, MOST_OUTCOME_BYTES = 1_000, 64 * 2**20
+#: Rows of a stream that are logged at a time: no more than a turn of the writer takes, so that the groups that wait
+#: there keep their order.
+GROUP_ROWS = TURN_ROWS
+#: Groups of a stream that wait for the writer, about. With one the writer and what reads the lines wait for each other,
+#: and lines wait in the socket.
+GROUPS_AHEAD = 4
+#: Bytes of outcomes that wait for a client that does not read them.
+MOST_OUTCOME_BYTES = 64 * 2**20
 
 #: Bytes of a body up to which the event loop cuts it and checks its rows, which a thread does otherwise.
 _SHORT_BYTES = 64 * 2**10
@@ -35,7 +42,7 @@ _ENCODER = msgspec.json.Encoder()
 #: Seconds between two looks whether a stream of lines may continue, while none come.
 _LOOK_S = 0.5
 
-_Decoded = TypeVar("_Decoded")
+_Decoded, _Made = TypeVar("_Decoded"), TypeVar("_Made")
 RowOf = Callable[[bytes], Row | Outcome]
 _Group = list[tuple[int, bytes]]
 
@@ -125,24 +132,44 @@ def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
         return decode(cut_deep(body, 2 * MAX_DEPTH))
 
 
-async def log_rows(
-    door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf, patient: bool = False
-) -> list[Outcome]:
+async def log_rows(door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf) -> list[Outcome]:
     """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
+    rows, taken, size_bytes = await _made(data, row_of)
+    return _in_place(rows, await door.log(taken, size_bytes, caller) if taken else [])
+
+
+async def _made(data: Sequence[bytes], row_of: RowOf) -> tuple[list[Row | Outcome], list[Row], int]:
+    """A row of each line, or its refusal; the rows alone; and the bytes of all lines."""
 
     def rows_of_data() -> list[Row | Outcome]:
         return [_too_long(each) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
 
     size_bytes = sum(map(len, data))
     rows = rows_of_data() if size_bytes <= _SHORT_BYTES else await asyncio.to_thread(rows_of_data)
-    taken = [row for row in rows if not isinstance(row, dict)]
-    log = door.log_all if patient else door.log
-    outcomes = iter(await log(taken, size_bytes, caller) if taken else [])
-    return [row if isinstance(row, dict) else next(outcomes) for row in rows]
+    return rows, [row for row in rows if not isinstance(row, dict)], size_bytes
+
+
+def _in_place(rows: Sequence[Row | Outcome], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes of rows, in their order, and those that were refused before."""
+    logged = iter(outcomes)
+    return [row if isinstance(row, dict) else next(logged) for row in rows]
 
 
 def _too_long(row: bytes) -> Outcome:
     return refused("line_too_long", f"the row is longer than {MOST_LINE_BYTES:,} bytes", whole_row(row))
+
+
+class _Logging(NamedTuple):
+    """Lines of a stream that are being logged.
+
+    numbers : list of int
+    rows : list of Row or Outcome    a row of each line, or its refusal
+    logged : Future or None          the outcomes of the rows; None without any
+    """
+
+    numbers: list[int]
+    rows: list[Row | Outcome]
+    logged: asyncio.Future[list[Outcome]] | None
 
 
 class LineOutcomes(Response):
@@ -183,19 +210,15 @@ class LineOutcomes(Response):
         request, sending, every = Request(scope, receive), None, []
         self._buffer = buffer_of(request)
         try:
-            groups = _groups(request)
-            while (data := await self._next(groups)) is not None:
-                if self._paced:
-                    await self._door.access.pace_messages(self._caller, len(data))
-                self._door.access.refuse_if_ended(self._caller)
-                lines = [line for _, line in data]
-                outcomes = await log_rows(self._door, self._caller, lines, self._row_of, patient=True)
-                numbered = [{"line": number, **one} for (number, _), one in zip(data, outcomes, strict=True)]
-                if self._delivered:
-                    every += [one for one in outcomes if "seq" in one][-1:]
-                if sending is None:
-                    sending = asyncio.create_task(self._send(send))
-                await self._put(_ENCODER.encode_lines(numbered))
+            async with aclosing(_ahead(self._logging(request), GROUPS_AHEAD)) as groups:
+                async for group in groups:
+                    outcomes = _in_place(group.rows, await group.logged if group.logged else [])
+                    numbered = [{"line": number, **one} for number, one in zip(group.numbers, outcomes, strict=True)]
+                    if self._delivered:
+                        every += [one for one in outcomes if "seq" in one][-1:]
+                    if sending is None:
+                        sending = asyncio.create_task(self._send(send))
+                    await self._put(_ENCODER.encode_lines(numbered))
             if self._delivered:
                 await self._put(msgspec.json.encode({"delivered": await self._door.delivered(every)}) + b"\n")
         except ClientDisconnect:
@@ -210,6 +233,19 @@ class LineOutcomes(Response):
         self._ended = True
         self._changed.set()
         await (sending or self._send(send))
+
+    async def _logging(self, request: Request) -> AsyncGenerator[_Logging]:
+        """The groups of lines that come, each on its way to the log. Raises ApiError if one may not go there."""
+        groups = _groups(request)
+        while (data := await self._next(groups)) is not None:
+            if self._paced:
+                await self._door.access.pace_messages(self._caller, len(data))
+            self._door.access.refuse_if_ended(self._caller)
+            rows, taken, size_bytes = await _made([line for _, line in data], self._row_of)
+            logged = await self._door.submit_patiently(taken, size_bytes, self._caller) if taken else None
+            yield _Logging([number for number, _ in data], rows, logged)
+            if logged is not None and self._door.writer.parks:  # it may be this group, which the next would overtake
+                await asyncio.wait((logged,))
 
     async def _next(self, groups: AsyncGenerator[_Group]) -> _Group | None:
         """The next lines; None at the end. Raises ApiError if the server or the caller's key ends before they come."""
@@ -241,6 +277,28 @@ class LineOutcomes(Response):
             self._buffer.give_back(len(data))
             if ended:
                 return
+
+
+async def _ahead(source: AsyncGenerator[_Made], most: int) -> AsyncGenerator[_Made]:
+    """The items of a generator, which runs ahead in a task by about so many; its error comes behind them."""
+    made: asyncio.Queue[_Made | Exception | None] = asyncio.Queue(most)
+
+    async def make() -> None:
+        try:
+            async for one in source:
+                await made.put(one)
+            await made.put(None)
+        except Exception as error:
+            await made.put(error)
+
+    making = asyncio.create_task(make())
+    try:
+        while (one := await made.get()) is not None:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+    finally:
+        making.cancel()
 
 
 async def _groups(request: Request) -> AsyncGenerator[_Group]:

@@ -96,11 +96,19 @@ class Door:
         ApiError
             If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
         """
+        return await self.submit(rows, size_bytes, caller)
+
+    def submit(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> asyncio.Future[list[Outcome]]:
+        """As `log`, but does not wait: the future has the outcomes, or the error that the log cannot be written."""
         self.refuse_if_closing()
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 
         def settle(outcomes: list[Outcome]) -> None:
-            if not future.done():
+            if future.done():
+                return
+            if outcomes and outcomes[0]["status"] == "failed":
+                future.set_exception(ApiError(503, "not_durable", outcomes[0]["detail"]))
+            else:
                 future.set_result(outcomes)
 
         def report(outcomes: list[Outcome]) -> None:
@@ -110,16 +118,15 @@ class Door:
             if self.writer.failure is not None:
                 raise not_durable(self.writer.failure)
             raise overloaded()
-        outcomes = await future
-        if outcomes and outcomes[0]["status"] == "failed":
-            raise ApiError(503, "not_durable", outcomes[0]["detail"])
-        return outcomes
+        return future
 
-    async def log_all(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
-        """As `log`, but waits while too many rows wait: what a stream of rows needs."""
+    async def submit_patiently(
+        self, rows: Sequence[Row], size_bytes: int, caller: Caller
+    ) -> asyncio.Future[list[Outcome]]:
+        """As `submit`, but waits while too many rows wait: what a stream of rows needs."""
         while True:
             try:
-                return await self.log(rows, size_bytes, caller)
+                return self.submit(rows, size_bytes, caller)
             except ApiError as problem:
                 if problem.status != 429:
                     raise
@@ -155,7 +162,7 @@ class Door:
         """Counts of the stream."""
         writer = self.writer
         return {
-            "messages": self.wal.next_seq - len(self.wal.marks),
+            "messages": self.wal.next_seq - self.wal.mark_count,
             "next_seq": self.wal.next_seq,
             "complete_through": self.hub.log.head.boundary,
             "subscriptions": len(self.registry),

@@ -300,6 +300,7 @@ class Stream(BaseModel):
     stem: str = Field(description="language in which words are stemmed; empty for none")
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
+    first_kept_seq: int = Field(default=0, description="earlier messages are gone, but for those that results have")
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
     objects: LivingFacts | None = Field(default=None, description="of a stream of objects")
     disk: FolderDisk | None = Field(

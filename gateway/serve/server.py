@@ -225,6 +225,9 @@ class _Protocol(HttpToolsProtocol):
             ends = event["type"] == "http.response.body" and not event.get("more_body")
             if ends and cycle.more_body and (is_sized or not cycle.keep_alive):
                 await send({**event, "more_body": True})
+                if cycle.chunked_encoding:  # the last chunk comes first: a server that stops cancels the wait
+                    cycle.transport.write(b"0\r\n\r\n")
+                    cycle.chunked_encoding, cycle.expected_content_length = False, 0
                 if not await self._discard(cycle, receive):
                     cycle.keep_alive = False
                 event = {"type": "http.response.body", "body": b""}

@@ -132,6 +132,11 @@ class GridWindow(SkylineWindow):
     def useful(self, queries: SkylineQueries, as_of: Boundary) -> Candidates:
         return self._found(queries, as_of, prune=True)
 
+    def near(self, region: Float64) -> Int64:
+        near = np.zeros(region.shape[0], np.bool_)
+        _mark_near(self.postings, self.grid, as_input(region, np.float64), near)
+        return np.flatnonzero(near)
+
     def _found(self, queries: SkylineQueries, as_of: Boundary | None, prune: bool) -> Candidates:
         as_of = self._known_boundary(as_of)
         arrived = int(np.searchsorted(self.ring.seq[: self.rows], as_of.last_seq, side="right"))
@@ -246,6 +251,20 @@ class GridWindow(SkylineWindow):
 
 
 @njit_no_refcount
+def _mark_near(p, grid, region, near):
+    """Set near (bool[q]) to whether a rectangle meets a cell that has messages."""
+    west, south, columns, rows = grid
+    before = p.before
+    count_lists(p)
+    for query in range(region.shape[0]):
+        box = region[query]
+        low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
+        left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
+        lists = before[high + 1, right + 1] - before[low, right + 1] - before[high + 1, left] + before[low, left]
+        near[query] = lists != 0
+
+
+@njit_no_refcount
 def _search(
     ring, p, grid, arrived, as_of, region, offsets, terms, filters, prune, first, ends, hits, out_row, out_spatial,
     out_text,
@@ -257,16 +276,11 @@ def _search(
     """
     west, south, columns, rows = grid
     head, floor, number = ring.head, as_of.floor, as_of.number
-    checked, filtered, before = 0, filters.span.shape[0] > 0, p.before
-    count_lists(p)
+    checked, filtered = 0, filters.span.shape[0] > 0
     for query in range(first, region.shape[0]):
         end, box, begin, last = ends[query], region[query], offsets[query], offsets[query + 1]
         low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
         left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
-        # on one of several tasks most rectangles lie in the part of another
-        if before[high + 1, right + 1] - before[low, right + 1] - before[high + 1, left] + before[low, left] == 0:
-            ends[query + 1] = end
-            continue
         signs = sign_of(terms, begin, last)
         for y in range(low, high + 1):
             for cell in range(y * SIDE + left, y * SIDE + right + 1):

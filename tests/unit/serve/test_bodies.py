@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 from contextlib import closing
@@ -19,9 +20,12 @@ from gateway.serve.fair import Room, Share
 from gateway.serve.writer import MOST_ROWS, PublishedRow
 from matching import decoding
 from matching.decoding import has_more_members
+from matching.kinds import KINDS
 from tests.support.doors import door_of
 from tests.support.serving import NDJSON, call
 from tests.support.writing import await_
+from topology.preparing import Preparing
+from topology.warmup import WORDS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -146,6 +150,63 @@ def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_
         asyncio.run_coroutine_threadsafe(asyncio.wait_for(story(door), 60), door.hub.calls.loop).result(70)
         assert [json.loads(line)["line"] for line in b"".join(found).splitlines()] == list(range(1, 501))
         assert door.writer.refused.total() == 500 and room.used == (0,)
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/subscriptions"])
+def test_lines_are_read_ahead_of_the_log_within_a_bound_and_keep_their_order(tmp_path, monkeypatch, path):
+    may, force = threading.Event(), os.fsync
+    monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", lambda file: may.wait(60) and force(file))
+    monkeypatch.setattr(bodies, "GROUP_ROWS", 10)
+    key, more = "id", {"text": "tea", "lon": 1, "lat": 1}
+    if path == "/v1/subscriptions":
+        key, more = "subscription_id", {"kind": "boolean", "keywords": "tea", "region": [0, 0, 2, 2]}
+    lines = b"".join(json.dumps({key: f"m{number}", **more}).encode() + b"\n" for number in range(300))
+    most_rows = 10 * (bodies.GROUPS_AHEAD + 2)  # one more is being logged, and one waits behind the others
+    may.set()
+    with door_of(tmp_path / "out") as (stream, _, port):
+        may.clear()
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(call(port, "POST", path, lines, **NDJSON)))
+        asking.start()
+        await_(lambda: stream.writer.lines + stream.writer.waiting >= most_rows - 10)
+        assert call(port, "GET", "/health").status == 200 and not answers
+        assert stream.writer.lines + stream.writer.waiting <= most_rows
+        may.set()
+        asking.join(60)
+        outcomes = [json.loads(line) for line in answers[0].body.splitlines()]
+        assert [one[key] for one in outcomes] == [f"m{number}" for number in range(300)]
+        assert [one["line"] for one in outcomes] == list(range(1, 301))
+        if key == "id":
+            assert [one["seq"] for one in outcomes] == list(range(300))
+        else:
+            assert list(stream.registry.last) == [f"m{number}" for number in range(300)]
+
+
+def test_lines_of_subscriptions_whose_kernels_are_compiled_are_not_overtaken_by_later_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(bodies, "GROUP_ROWS", 2)
+    may = threading.Event()
+
+    class Held(Preparing):
+        def _prepare(self, name):
+            assert may.wait(60)
+
+    preparing = Held(KINDS, {}, {}, load=False, ready=["boolean", WORDS])
+    near = {"kind": "knn", "keywords": "tea", "lon": 1, "lat": 1, "k": 1}
+    inside = {"kind": "boolean", "keywords": "tea", "region": [0, 0, 2, 2]}
+    rows = [{"subscription_id": f"s{number}", **(near if number < 2 else inside)} for number in range(6)]
+    with door_of(tmp_path / "out", preparing=preparing) as (stream, _, port):
+        answers = []
+        body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        path = "/v1/subscriptions"
+        asking = threading.Thread(target=lambda: answers.append(call(port, "POST", path, body, **NDJSON)))
+        asking.start()
+        await_(lambda: stream.writer.waiting == 2)
+        for _ in range(5):  # the loop has had every chance to go on
+            assert call(port, "GET", "/health").json["waiting"] == 2
+        may.set()
+        asking.join(60)
+        assert [json.loads(line)["status"] for line in answers[0].body.splitlines()] == ["created"] * 6
+        assert list(stream.registry.last) == [row["subscription_id"] for row in rows]
 
 
 def test_body_of_line_ends_alone_lets_others_have_the_loop():

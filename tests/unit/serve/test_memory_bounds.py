@@ -13,8 +13,8 @@ from gateway.client.answers import Answer
 from gateway.client.errors import Failed
 from gateway.live import batching, write_ahead_log
 from gateway.live import pipe as pipes
-from gateway.live.batching import InputLine
 from gateway.live.in_flight import InFlight
+from gateway.live.open_batch import InputLine
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import recent_ids, released, update_parts

@@ -87,6 +87,39 @@ def test_server_sends_the_head_of_an_answer_with_the_first_part_of_its_body(monk
             assert written[0].endswith(bodies[0])
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_server_sends_the_last_chunk_of_an_answer_though_its_request_does_not_end(monkeypatch, stops):
+    """Of a connection that is to close, at once: also of a server that stops, which cancels what it waits for."""
+    serving: list[Server] = []
+
+    async def answers(scope, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        while stops and serving[0]._server.servers[0].is_serving():
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.body", "body": b"last"})
+
+    monkeypatch.setattr(server, "GRACE_S", 1)
+    with (
+        bind("127.0.0.1", 0) as listening,
+        Server(answers, listening, 9) as one,
+        socket.create_connection(listening.getsockname(), 5) as client,
+    ):
+        serving.append(one)
+        close = b"" if stops else b"Connection: close\r\n"
+        client.sendall(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n%b\r\n1\r\nx\r\n" % close)
+        answer = b""
+        while b"first" not in answer:
+            answer += client.recv(1_000)
+        one._server.should_exit = stops
+        while not answer.endswith(b"\r\n5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"):
+            assert (data := client.recv(1_000)), answer
+            answer += data
+        client.sendall(b"0\r\n\r\n")
+        assert client.recv(1_000) == b""
+
+
 def test_server_closes_what_sends_no_whole_request(monkeypatch):
     """Headers that drip, and connections that say nothing; one that has sent a request may stay."""
 
