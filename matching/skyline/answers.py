@@ -76,7 +76,7 @@ def useful(found: Candidates, settled: NDArray[np.bool_] | None = None) -> Candi
     before = np.zeros(useful.shape[0] + 1, np.int64)
     np.cumsum(useful, out=before[1:])
     kept = np.flatnonzero(useful)
-    return Candidates(before[found.offsets], *(column.take(kept) for column in found[1:]))
+    return Candidates._make([before[found.offsets], *(column.take(kept) for column in found[1:])])
 
 
 @njit(cache=True, nogil=True)
