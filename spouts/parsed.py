@@ -10,11 +10,13 @@ from matching.attributes import NO_ATTRIBUTES, NUMBER, AttributeSchema, attribut
 from matching.errors import CheckpointError
 from matching.fields import LAST_US, MESSAGE_ROLES, event_time_us
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
+from matching.pieces import with_named
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
+from matching.words.beginnings import with_named_words
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.log import Record
@@ -77,11 +79,16 @@ def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
 def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> tuple[MessageBlock, MessageTerms]:
     """The messages of a log record, from `first_seq` on, and their terms; a clock mark is one.
 
+    Those that were removed (`spouts.log.Record.rows`) are set aside without content; the last of them has the stream
+    time, as a clock mark has.
+
     Raises
     ------
     CheckpointError
         If a mark has no time.
     """
+    if record.rows is not None:
+        return _spread(record)
     if not record.mark:
         assert record.block is not None and record.terms is not None, "it has messages"
         return record.block, record.terms
@@ -89,6 +96,29 @@ def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]
         raise CheckpointError(f"{log}: the mark of a clock at message {first_seq:,} says no time")
     block = MessageBlock.of([clock_mark(first_seq, record.time_us, space)], NO_ATTRIBUTES)
     return block, MessageTerms(np.zeros(0, TERM), np.zeros(2, np.int64), *(np.zeros(1, np.int32) for _ in range(2)))
+
+
+def _spread(record: Record) -> tuple[MessageBlock, MessageTerms]:
+    """The messages of a record of a base. O(all of them)."""
+    assert record.rows is not None
+    rows, count, time_us = record.rows.astype(np.int64), record.messages, record.time_us
+    block, terms = record.block, record.terms
+    if block is None or terms is None:
+        none = np.zeros(0, np.int32)
+        block, terms = (
+            MessageBlock.of([], NO_ATTRIBUTES),
+            MessageTerms(np.zeros(0, TERM), np.zeros(1, np.int64), none, none),
+        )
+    block = block.spread(rows, count, 0 if time_us is None else time_us)
+    lengths, left_out = np.zeros(count + 1, np.int64), np.zeros((2, count), np.int32)
+    lengths[rows + 1] = np.diff(terms.offsets)
+    left_out[:, rows] = terms.unknown, terms.stopped
+    if time_us is not None and rows.shape[0] < count:
+        last = int(np.setdiff1d(np.arange(count), rows)[-1])
+        deleted = np.zeros(count, np.bool_) if block.deleted is None else block.deleted
+        deleted[last], block.ahead[last] = True, False  # type: ignore[index]
+        block = block.having(deleted=deleted)
+    return block, MessageTerms(terms.ids, np.cumsum(lengths), *left_out)
 
 
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
@@ -118,8 +148,9 @@ def batch_of(
 ) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead; and the
-    beginnings of their words that the vocabulary has (`matching.words.beginnings`). A message without time, or dated
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. Beside their
+    words messages have those that their hashtags name, and the beginnings that the vocabulary has
+    (`matching.words.beginnings`). A message without time, or dated
     too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
@@ -154,10 +185,10 @@ def weighed(
 ) -> MessageBatch:
     """A batch of columns: `boxes` has west, south, east, north, and `times` `NO_FLOOR` where a message has none."""
     x, y = space.project(lon, lat)
-    found = weigh(words, vocabulary.idf)
+    found = with_named_words(words.ids, words.offsets, weigh(words, vocabulary.idf))
     if vocabulary.grows:
         rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
-        found = vocabulary.beginnings.added_to(vocabulary, words.ids, rows, found)
+        found = vocabulary.beginnings.added_to(vocabulary, with_named(words.ids), rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)
     west, south, east, north = boxes

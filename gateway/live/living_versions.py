@@ -22,10 +22,6 @@ _OWN_BYTES = 130
 class LivingVersions:
     """Seq of the living version of each object; changed by one thread, read by any.
 
-    Parameters
-    ----------
-    most_bytes : int
-
     Attributes
     ----------
     most_bytes : int    size from which no new object is to be taken
@@ -76,10 +72,11 @@ class LivingVersions:
         later = sorted((seq, name) for name, seq in self._seq_of.copy().items() if seq > after)
         return [(name, seq) for seq, name in later[:most]]
 
-    def take(self, first: int, block: MessageBlock) -> Int64:
+    def take(self, first: int, block: MessageBlock, rows: Int64 | None = None) -> Int64:
         """Take the next messages, of which the first has this seq; returns the version that each replaces or ends.
 
-        int64[n]: -1 where there is none. What is dated too far ahead neither replaces nor ends one. O(messages).
+        `rows`, int64[n]: which they are of the next messages; None: all. Of the result, int64[n], -1 says that there is
+        none. What is dated too far ahead neither replaces nor ends one. O(messages).
         """
         names, deleted = objects_of(block)
         previous = np.full(len(block), -1, np.int64)
@@ -88,16 +85,17 @@ class LivingVersions:
             first,
             {name: self._seq_of.get(name, -1) for name, out in zip(names, aside, strict=True) if not out},
         )
-        for row, (name, ends) in enumerate(zip(names, deleted.tolist(), strict=True)):
+        seqs = (first + (np.arange(len(block)) if rows is None else rows.astype(np.int64))).tolist()
+        for row, (name, ends, seq) in enumerate(zip(names, deleted.tolist(), seqs, strict=True)):
             if aside[row]:
                 continue
             earlier = self._seq_of.pop(name, -1)
             previous[row] = earlier
             self.size_bytes += (not ends) * _size_of(name) - (earlier >= 0) * _size_of(name)
             if not ends:
-                self._seq_of[name] = first + row
+                self._seq_of[name] = seq
                 if block.expires_us is not None and block.expires_us[row] >= 0:
-                    heapq.heappush(self._expiries, (int(block.expires_us[row]), first + row, name))
+                    heapq.heappush(self._expiries, (int(block.expires_us[row]), seq, name))
         return previous
 
 

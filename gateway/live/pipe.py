@@ -21,9 +21,10 @@ from typing import IO, Any
 import msgspec
 
 from gateway.live.admission import Admission, RefusedLine
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, NOT_READ
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.shell.terminal import as_json

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute
 
-from gateway.runs.clauses import failed_clauses
+from gateway.runs.clauses import name_clause
 from gateway.runs.distance import distance_km, kilometres
-from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
-from gateway.runs.message_rows import Row
+from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
+from gateway.runs.message_rows import MessageRows, Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, read_objects, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
 from matching.attributes import TIME
@@ -26,15 +26,15 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive_filters import NaiveInstruction, instructions_of
+from matching.naive_filters import NaiveInstruction
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
 from matching.pieces import JOINED, JOINED_ID, Word
-from matching.query_programs import Query, clauses_of, query_of
 from matching.space import Space
 from matching.validate import DELETE
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window, stream_time
 from spouts.cutting import Rows
+from spouts.history import history_of
 from spouts.manifest import is_live
 from spouts.parquet import ParquetSource, read_columns
 from spouts.quarantine import without_terms
@@ -46,10 +46,6 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 
 #: What each update says that a version did.
 _DID = {"enter": "entered", "leave": "left", "change": "changed", "match": "matched"}
-#: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
-_OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
-#: Reasons that a query may have: then its failed clauses are named.
-_OF_WORDS = ("query", "missing_keyword", "no_common_word")
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -199,12 +195,7 @@ def explained(
     )
     message = next(_oracle_messages(target))
     verdict = judge(scene, subscription, message)
-    if verdict.failed is not None and verdict.reason in FILTER_REASONS:
-        of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
-        verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
-    query = query_of(owner.conditions.get("query"), stream.vocabulary)
-    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
-        verdict.clause = failed_clauses(query.tree, message, stream.vocabulary)
+    name_clause(verdict, owner.conditions, message, stream.vocabulary)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -292,12 +283,21 @@ def find_message(etl: Path, message_id: str) -> int:
         first += len(batch)
     if found is not None:
         return found
+    history = history_of(etl)
+    if by_seq is not None and history is not None and by_seq < history.first_kept and not _is_kept(etl, by_seq):
+        what = f"message {message_id}: is no longer kept; of those before seq:{history.first_kept} results have some"
+        raise InputError("unknown_message", what)
     if by_seq is not None and by_seq < first:
         return by_seq
     raise InputError(
         "unknown_message",
         f"message {message_id}: {etl} has none of that id; `seq:N` names one by its number, below {first:,}",
     )
+
+
+def _is_kept(etl: Path, seq: int) -> bool:
+    """Whether a message has its content."""
+    return bool(MessageRows(etl).read([seq])[seq].message_id)
 
 
 def last_boundary(run: RunReader) -> int:
@@ -408,7 +408,7 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{there}, where {failed.argument} are needed"
     if failed.name == "phrase":
         return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
-    if failed.name in _OF_KEYWORDS:
+    if failed.name in ("either", "neither"):
         return str(conditions["not_keywords" if failed.name == "neither" else "match"])
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
@@ -416,17 +416,6 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if value is not None and attribute.type == TIME:
         value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
     return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
-
-
-def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
-    """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
-    query = query_of(conditions.get("query"), vocabulary)
-    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
-        return ""
-    for clause, program in clauses_of(query, vocabulary):
-        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
-            return clause
-    return ""
 
 
 def _in_words(

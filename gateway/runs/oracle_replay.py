@@ -28,6 +28,7 @@ from matching.validate import DELETE
 from matching.window import NO_FLOOR, Boundary, stream_time
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
+from spouts.history import history_of
 from spouts.parquet import read_columns, read_messages
 from spouts.quarantine import in_ranges, without_terms
 from spouts.subscriptions import SubscriptionChanges
@@ -187,10 +188,12 @@ class _Backfills:
             {number: one.backfill or 0 for number, one in run.changes.backfill.items()} if "live" in run.report else {}
         )
         mine = [number for number in chosen.numbers.tolist() if number in asking]
+        self._floors = [] if (history := history_of(run.etl)) is None else history.floors
         times = _times(run.etl) if any(asking[number] < 0 for number in mine) else []
         self._found: list[tuple[NaiveSubscription, int, list[int]]] = []
         for one in subscriptions_of(run.changes.table.take(np.array(mine, np.int64))):
-            self._found.append((one, _backfill_start(asking[one.number], one.at, times), []))
+            first = _backfill_start(asking[one.number], one.at, times)
+            self._found.append((one, max([first, *(seq for at, seq in self._floors if at <= one.at)]), []))
 
     def advance(self, boundary: Boundary, messages: MessageBatch) -> UpdateBatch:
         """Take the next batch; returns the updates of the backfills that it ends."""

@@ -31,13 +31,15 @@ from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
-from matching.model import Names
+from matching.model import MessageBatch, Names
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.reasons import explain as meaning_of
+from matching.reserved import is_visible
 from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.window import NO_FLOOR
+from matching.words.beginnings import is_for_matching_alone
 from spouts.cutting import Rows
 from spouts.message_index import MessageIndex, messages_at
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
@@ -55,14 +57,6 @@ Share = Callable[[], None]
 
 class Asking:
     """Answers questions; for any thread.
-
-    Parameters
-    ----------
-    config : LiveConfig
-    admission : Admission
-    registry : Registry
-    wal : WriteAheadLog
-    mapping : ColumnMapping
 
     Attributes
     ----------
@@ -155,8 +149,9 @@ class Asking:
         -------
         dict
             `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
-            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
-            and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
+            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the first whose query
+            failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts by reason), and
+            `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
         Raises
         ------
@@ -165,7 +160,8 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
+        found_by = self._vocabulary.found_by(parsed.text) if counts else ()
+        candidates = [one for one in self._index.having(found_by, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words(
@@ -173,16 +169,16 @@ class Asking:
         )
         space, fading = self._admission.space, self._fading
 
-        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
+        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription, Mapping[str, Any]]]:
             for one in judged:
                 share()
                 row = subscription_row(one.columns, words, space, KINDS)
                 assert isinstance(row, ParsedSubscription), "it was accepted"
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
-                yield facts, next(subscriptions_of(build_table([row], [0], [0])))
+                yield facts, next(subscriptions_of(build_table([row], [0], [0]))), one.columns
 
         given = (parsed, words, space, self._admission.window, fading)
-        reached, reasons = reached_by(*given, subscriptions())
+        reached, missed, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
         if others := active - len(candidates):
@@ -193,6 +189,7 @@ class Asking:
             "candidates": len(candidates),
             "reached": reached[:most],
             "reached_in_all": len(reached),
+            "missed": missed,
             "not_reached": dict(reasons.most_common()),
             "complete": len(judged) == len(candidates),
         }
@@ -210,8 +207,8 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        parsed, past = self._checked(columns), self._past(share)
-        found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
+        parsed, past, words = self._checked(columns), self._past(share), self._vocabulary.as_it_is()
+        found = preview_of(parsed, columns, KINDS, words, past, self._rows, shown, share)
         return found | {"read": len(past)}
 
     def expected(self, one: Registered, share: Share = lambda: None) -> dict[str, Any]:
@@ -243,7 +240,9 @@ class Asking:
         wanted, found = np.array(seqs, np.int64), dict[int, float | None]()
         segments = self.index.segments(seqs[-1])
         picked = [wanted[(wanted >= each.first) & (wanted < each.first + len(each))] - each.first for each in segments]
-        for batch in messages_at(segments, picked, self._vocabulary, space, window):
+        kept = (self._early(seq, seq) for seq in seqs if seq < self._wal.first_seq)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for batch in itertools.chain(of_index, *kept):
             for message in messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())):
                 scene = Scene([message], message.seq, NO_FLOOR, None, {}, space.max_distance, decay)
                 found[message.seq] = judge(scene, subscription, message).score
@@ -278,11 +277,11 @@ class Asking:
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
-        counts = self._vocabulary.count_terms(text)
+        there = self._vocabulary.found_by(text)
         words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
         if one.columns.get("query") is not None:
             words = self._parsed(one).words
-        return [word for word in words if word in counts]
+        return [word for word in words if word in there]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -338,10 +337,20 @@ class Asking:
                 raise InputError("too_many_rivals", f"{what}: end the server, and use `skyray explain` on its folder")
             segments.append(segment)
             picked.append(rows)
-        for messages in messages_at(segments, picked, self._vocabulary, space, window):
+        early = self._early(min(first, seq), min(max(last, seq), self._wal.first_seq - 1), share)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for messages in itertools.chain(early, of_index):
             share()
             times = messages.event_time_us if window.kind == "time" else None
             yield Rows(messages, Names.of(()), times)
+
+    def _early(self, first: int, last: int, share: Share = lambda: None) -> Iterator[MessageBatch]:
+        """Messages from one seq to another, of those before the index that are kept."""
+        for rows in self._batches(first, min(last, self._wal.first_seq - 1), share):
+            seq = rows.messages.seq
+            there = (seq >= first) & (seq <= last) & is_visible(rows.messages.term_offsets, rows.messages.weights)
+            if there.any():
+                yield rows.messages.take(np.flatnonzero(there))
 
     def _batches(self, first: int, last: int, share: Share = lambda: None) -> Iterator[Rows]:
         """The logged batches with the messages from one seq to another, clock marks among them."""
@@ -381,8 +390,8 @@ class Asking:
         return ends[batch - 1] + 1 if batch else 0
 
     def _words(self, terms: Iterable[str]) -> Vocabulary:
-        """The part of the vocabulary with these terms, new ones among them as the next batch would admit them."""
-        whole, wanted = self._vocabulary, dict.fromkeys(terms)
+        """The part of the vocabulary with these words, new ones among them as the next batch would admit them."""
+        whole, wanted = self._vocabulary, dict.fromkeys(itertools.filterfalse(is_for_matching_alone, terms))
         ids = sorted(each for term in wanted if (each := whole.id_of(term)) is not None)
         new = [term for term in wanted if whole.id_of(term) is None and term not in whole.stop_terms]
         new = sorted(new, key=str.encode, reverse=True) if whole.most_terms else []

@@ -29,8 +29,8 @@ BODY_S = 60.0
 #: Rows of a stream that are logged at a time: no more than a turn of the writer takes, so that the groups that wait
 #: there keep their order.
 GROUP_ROWS = TURN_ROWS
-#: Groups of a stream's messages that wait for the writer, about. With one the writer and what reads the lines wait for
-#: each other, and lines wait in the socket.
+#: Groups of a stream that wait for the writer, about. With one the writer and what reads the lines wait for each other,
+#: and lines wait in the socket.
 GROUPS_AHEAD = 4
 #: Bytes of outcomes that wait for a client that does not read them.
 MOST_OUTCOME_BYTES = 64 * 2**20
@@ -244,7 +244,7 @@ class LineOutcomes(Response):
             rows, taken, size_bytes = await _made([line for _, line in data], self._row_of)
             logged = await self._door.submit_patiently(taken, size_bytes, self._caller) if taken else None
             yield _Logging([number for number, _ in data], rows, logged)
-            if logged is not None and not self._paced:  # subscriptions whose kernels are compiled would be overtaken
+            if logged is not None and self._door.writer.parks:  # it may be this group, which the next would overtake
                 await asyncio.wait((logged,))
 
     async def _next(self, groups: AsyncGenerator[_Group]) -> _Group | None:

@@ -2,11 +2,14 @@
 
 A full collection visits every object of the process and stops all threads meanwhile: 0.6 s with 100,000 subscriptions,
 again and again while messages arrive. So objects that survive one full collection are frozen, and later collections
-skip them. Cycles among frozen objects, such as those of clients that disconnect, are freed by an unfrozen collection
-after `_ENDED` streams have ended.
+skip them. What is loaded at the start is frozen without a visit: collections took half of the time in which a log is
+replayed, and another one behind it a tenth of a second for 100,000 subscriptions. Cycles among frozen objects, such as
+those of clients that disconnect, are freed by an unfrozen collection after `_ENDED` streams have ended.
 """
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 #: Streams that end between two unfrozen collections; each leaves about 20 KB.
@@ -34,17 +37,30 @@ class Garbage:
         gc.callbacks.remove(self._freeze)
         gc.unfreeze()
 
-    def collect(self) -> None:
-        """Run an unfrozen collection; call it once all subscriptions are loaded. O(objects of the process)."""
-        self.whole += 1
-        gc.unfreeze()
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """A block in which objects are made that stay: nothing is collected during it, and all is frozen behind it."""
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    def settle(self) -> None:
+        """Freeze what came since; call it once all is loaded. O(objects that are not frozen)."""
         gc.collect()
 
     def look(self, ended: int) -> None:
-        """Run an unfrozen collection if `_ENDED` more streams have ended; `ended`: streams ended since the start."""
+        """Run an unfrozen collection if `_ENDED` more streams have ended; `ended`: streams ended since the start.
+
+        O(objects of the process).
+        """
         if ended >= self._ended + _ENDED:
             self._ended = ended
-            self.collect()
+            self.whole += 1
+            gc.unfreeze()
+            gc.collect()
 
     @staticmethod
     def _freeze(phase: str, info: dict[str, Any]) -> None:

@@ -45,10 +45,6 @@ class Wanted(NamedTuple):
 class Replay:
     """A run folder; for one thread at a time.
 
-    Parameters
-    ----------
-    folder : Path
-
     Attributes
     ----------
     run : RunReader

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
@@ -198,13 +199,20 @@ class LogWriter:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     def seq_of(self, message_id: str) -> int | None:
-        """The seq of a message by the id that its producer gave, if it is remembered."""
-        return self._recent.get(message_id)
+        """The seq of a message by the id that its producer gave, if it is remembered, and kept."""
+        seq = self._recent.get(message_id)
+        return None if seq is None or seq < self._wal.first_seq else seq
 
     @property
     def waiting(self) -> int:
         """Rows that wait."""
         return self._room.used[0] + self._parked_room.used[0]
+
+    @property
+    def parks(self) -> bool:
+        """Whether a request waits for the kernels of kinds; later ones then overtake it."""
+        with self._came:
+            return bool(self._parked)
 
     @property
     def preparing(self) -> list[str]:
@@ -436,7 +444,7 @@ class LogWriter:
             while place < last and left_bytes > 0:
                 name = found.ids[place]
                 if place not in made:
-                    if is_known := self._recent.get(name) is not None:
+                    if is_known := self.seq_of(name) is not None:
                         break
                     self._recent.put(name, seq)
                 request.outcomes.append({"status": "accepted", "id": name, "seq": seq})
@@ -526,7 +534,7 @@ class LogWriter:
         name = identifier(row.get("id")) or None
         if self._admission.objects and identifier(row.get("object_id")) in ("", name):
             name = None  # the id is that of the object, and this a version of it
-        earlier = None if name is None else self._recent.get(name)
+        earlier = None if name is None else self.seq_of(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
         if self._wal.living is not None and (what := self._wal.living.refusal(row)):

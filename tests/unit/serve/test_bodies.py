@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 import socket
 import threading
 from contextlib import closing
@@ -151,22 +152,34 @@ def test_outcomes_of_lines_that_nobody_reads_are_bounded_and_all_come_once_they_
         assert door.writer.refused.total() == 500 and room.used == (0,)
 
 
-def test_lines_are_read_ahead_of_the_log_within_a_bound_and_keep_their_order(tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/subscriptions"])
+def test_lines_are_read_ahead_of_the_log_within_a_bound_and_keep_their_order(tmp_path, monkeypatch, path):
+    may, force = threading.Event(), os.fsync
+    monkeypatch.setattr("gateway.live.write_ahead_log.os.fsync", lambda file: may.wait(60) and force(file))
     monkeypatch.setattr(bodies, "GROUP_ROWS", 10)
-    lines = b"".join(b'{"id": "m%d", "text": "tea", "lon": 1, "lat": 1}\n' % number for number in range(300))
+    key, more = "id", {"text": "tea", "lon": 1, "lat": 1}
+    if path == "/v1/subscriptions":
+        key, more = "subscription_id", {"kind": "boolean", "keywords": "tea", "region": [0, 0, 2, 2]}
+    lines = b"".join(json.dumps({key: f"m{number}", **more}).encode() + b"\n" for number in range(300))
     most_rows = 10 * (bodies.GROUPS_AHEAD + 2)  # one more is being logged, and one waits behind the others
-    with door_of(tmp_path / "out", most=0) as (stream, _, port):  # nothing may be logged
+    may.set()
+    with door_of(tmp_path / "out") as (stream, _, port):
+        may.clear()
         answers = []
-        asking = threading.Thread(target=lambda: answers.append(call(port, "POST", "/v1/messages", lines, **NDJSON)))
+        asking = threading.Thread(target=lambda: answers.append(call(port, "POST", path, lines, **NDJSON)))
         asking.start()
-        await_(lambda: stream.writer.lines >= most_rows - 10)
-        assert call(port, "GET", "/health").status == 200 and stream.writer.lines <= most_rows and not answers
-        stream.in_flight._most = 10**9
+        await_(lambda: stream.writer.lines + stream.writer.waiting >= most_rows - 10)
+        assert call(port, "GET", "/health").status == 200 and not answers
+        assert stream.writer.lines + stream.writer.waiting <= most_rows
+        may.set()
         asking.join(60)
         outcomes = [json.loads(line) for line in answers[0].body.splitlines()]
-        assert [one["id"] for one in outcomes] == [f"m{number}" for number in range(300)]
-        assert [one["seq"] for one in outcomes] == list(range(300))
+        assert [one[key] for one in outcomes] == [f"m{number}" for number in range(300)]
         assert [one["line"] for one in outcomes] == list(range(1, 301))
+        if key == "id":
+            assert [one["seq"] for one in outcomes] == list(range(300))
+        else:
+            assert list(stream.registry.last) == [f"m{number}" for number in range(300)]
 
 
 def test_lines_of_subscriptions_whose_kernels_are_compiled_are_not_overtaken_by_later_ones(tmp_path, monkeypatch):

@@ -22,9 +22,10 @@ from matching.errors import ConfigError, EngineError
 from tests.support import all_updates
 from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, chunks_after, compared, deliver
-from tests.support.brokers import KafkaBroker, silent_port
+from tests.support.brokers import KafkaBroker
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.releasing import update_of
+from tests.support.serving import free_port
 from tests.support.sink_contract import await_away
 from tests.support.transactional_broker import TransactionalBroker
 
@@ -366,7 +367,7 @@ def test_deliver_without_authorisation_is_refused(broker, sink):
 
 def test_sink_without_broker_is_away(monkeypatch):
     monkeypatch.setattr(kafka, "_ANSWER_S", 0.5)
-    sink = KafkaSink(f"127.0.0.1:{silent_port()}", TOPIC)
+    sink = KafkaSink(f"127.0.0.1:{free_port()}", TOPIC)
     with pytest.raises(SinkAway, match="kafka/updates"):
         sink.open(STREAM)
     sink.close()
