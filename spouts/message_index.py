@@ -17,6 +17,7 @@ import numpy as np
 from matching.errors import CheckpointError, DeliveryError
 from matching.message_segments import MessageSegment
 from matching.model import Int64, MessageBatch, Names, take_ragged, widened
+from matching.pieces import with_named
 from matching.space import Space
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
@@ -30,7 +31,7 @@ from topology.core.frames import decode, encode_parts
 #: Folder of the segments, beside the log.
 FOLDER = "index"
 #: Of the files of segments: others are made again.
-FORMAT = 1
+FORMAT = 2
 #: Messages, and words, from which a segment is whole.
 SEGMENT, SEGMENT_WORDS = 1 << 17, 1 << 22
 #: Segments in memory behind the last whole one, before they become one.
@@ -196,8 +197,9 @@ class MessageIndex:
         keys = np.concatenate([widened(one.keys, one.lon.shape[0], width) for one in some])
         offsets = np.zeros(lon.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        known = order >= 0
-        words = np.repeat(np.arange(lon.shape[0]), lengths)[known], order[known]
+        ids = with_named(order)
+        known = ids >= 0
+        words = np.repeat(np.arange(lon.shape[0]), lengths)[known], ids[known]
         return MessageSegment.of(
             first,
             Names.join([one.ids for one in some]),
