@@ -280,6 +280,7 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < os.fstat(self._file.fileno()).st_size:
             self._pass(head, end)
+            self._before = (-1, "")  # of a record that was not checked
             return _record(head)
         return self.read()
 
