@@ -280,6 +280,14 @@ class FolderDisk(BaseModel):
     full_at: str | None = Field(description="when the disk is full at this pace; null if not within ten years")
 
 
+class LivingFacts(BaseModel):
+    """The objects of a stream of objects that live; with `most_bytes` no new one is taken."""
+
+    living: int
+    size_bytes: int = Field(description="of their ids and versions in memory, about")
+    most_bytes: int
+
+
 class Stream(BaseModel):
     """What a client needs to know of the stream."""
 
@@ -304,6 +312,7 @@ class Stream(BaseModel):
     next_seq: int
     first_kept_seq: int = Field(default=0, description="earlier messages are gone, but for those that results have")
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
+    objects: LivingFacts | None = Field(default=None, description="of a stream of objects")
     disk: FolderDisk | None = Field(
         default=None, description="only to a key with the scope admin, where there are keys"
     )
