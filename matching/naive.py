@@ -33,7 +33,7 @@ Rules:
   version that matches and satisfies these against the version that it replaces.
 - There the other kinds start from the living versions, whatever the window leaves of them, and show any change at the
   next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor enters; one
-  that was deleted in between and came again does both.
+  that was deleted in between and came again does both. A deletion takes no place in a count window.
 """
 
 import heapq
@@ -451,6 +451,7 @@ class Oracle:
         self._successor: dict[int, int] = {}  # of versions of a stream of objects replaced since the last boundary
         self._newest_life = NO_FLOOR
         self._boundary: Boundary | None = None
+        self._placed: list[int] = []  # the newest seqs that have a place in a count window over objects
 
     def advance(
         self,
@@ -520,6 +521,12 @@ class Oracle:
         floor = boundary.floor
         if self.window is not None and self.window.kind == "living":
             floor = NO_FLOOR
+        elif self.window is not None and self.window.kind == "count" and self.objects:
+            deletions = {row.seq for row in rows if row.op == 1}
+            seqs_here = range(boundary.first_seq, boundary.last_seq + 1)
+            self._placed = [*self._placed, *(seq for seq in seqs_here if seq not in deletions)]
+            self._placed = self._placed[-self.window.length - 1 :]
+            floor = self._placed[0] if len(self._placed) > self.window.length else -1
         elif self.window is not None and self.window.kind == "count":
             floor = boundary.last_seq - self.window.length
         elif self.window is not None:

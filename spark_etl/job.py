@@ -227,7 +227,7 @@ def _transform(
         cleaned = clean_rows(session, plan_tasks(sources, cores), options)
         rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"), options.columns()["id"], options.objects)
         kept = len(rows.kept)
-        run.rows = read = kept + rows.duplicates + len(rows.rejected)
+        run.rows = read = kept - rows.ends + rows.duplicates + len(rows.rejected)
         if not kept:
             raise _nothing_usable(sources, rows.reasons)
         likely_us = likely_times(kept - rows.untimed, rows.time)
@@ -275,7 +275,7 @@ def _transform(
         "word_order": True,
         "stop_terms": vocabulary.pop("stop_terms"),
         "extent": facts["extent"],
-        **({"objects": True} if options.objects else {}),
+        **({"objects": True, "ended_by_time": rows.ends} if options.objects else {}),
         **({"attributes": attributes} if attributes else {}),
         "options": options.recorded(),
         "versions": _versions(),

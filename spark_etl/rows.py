@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from matching.attributes import AttributeValue, Misfit, read_values
+from matching.expiry import expiry_us
 from matching.faults import message_fault
 from matching.fields import Fault
 from matching.text import in_case_of, term_form, words_of
@@ -84,6 +85,11 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
+        if self._objects:
+            expires = expiry_us(values.ttl_s, values.expires_at, message.event_time_us, self._read_time)
+            if isinstance(expires, str):
+                return expires
+            message = message._replace(expires_us=expires)
         words = [] if message.op == DELETE else words_of(in_case_of(message.text, self._language), self._form)
         terms = list(chain.from_iterable(words))
         if not len(self._schema):

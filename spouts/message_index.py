@@ -131,35 +131,45 @@ class MessageIndex:
                 self._reader.close()
                 self._reader = None
 
-    def begin_anew(self) -> None:
-        """Forget everything: the beginning of the log was removed, and files of segments before."""
-        with self._lock:
-            if self._reader is not None:
-                self._reader.close()
-            self._reader, self._place = None, _Place()
-            self._whole, self._small, self._open, self._indexed, self._rows, self._words = [], [], [], 0, 0, 0
-
     def _take_some(self, through: int) -> bool:
         """Read some records; returns whether there may be more."""
         with self._lock:
-            if self._reader is None:
-                self._reader = LogReader(self.log)
-                base = self._reader.base
-                begins = _Place() if base is None else _Place(base.seq, base.offset, 0, base.checksum)
-                self._place = self._stored(begins)
-                self._reader.offset = self._place.offset
-            reader = self._reader
-            for _ in range(_RECORDS):
-                at = reader.offset
-                record = reader.read_messages()
-                if record is None:
-                    return False
-                self._place = _Place(self._place.seq + record.messages, reader.offset, at, record.checksum)
-                if record.messages:
-                    self._take(record)
-                if self._place.seq > through:
-                    return False
-            return True
+            try:
+                if self._reader is not None and self._reader.was_pruned():
+                    self._begin_anew()
+                return self._read_some(through)
+            except CheckpointError:
+                if self._reader is None or not self._reader.was_pruned():
+                    raise
+                self._begin_anew()
+                return True
+
+    def _begin_anew(self) -> None:
+        """Forget everything: the beginning of the log was removed."""
+        assert self._reader is not None
+        self._reader.close()
+        self._reader, self._place = None, _Place()
+        self._whole, self._small, self._open, self._indexed, self._rows, self._words = [], [], [], 0, 0, 0
+
+    def _read_some(self, through: int) -> bool:
+        if self._reader is None:
+            self._reader = LogReader(self.log)
+            base = self._reader.base
+            begins = _Place() if base is None else _Place(base.seq, base.offset, 0, base.checksum)
+            self._place = self._stored(begins)
+            self._reader.offset = self._place.offset
+        reader = self._reader
+        for _ in range(_RECORDS):
+            at = reader.offset
+            record = reader.read_messages()
+            if record is None:
+                return False
+            self._place = _Place(self._place.seq + record.messages, reader.offset, at, record.checksum)
+            if record.messages:
+                self._take(record)
+            if self._place.seq > through:
+                return False
+        return True
 
     def _take(self, record: Record) -> None:
         block, terms = block_of(record, self._place.seq - record.messages, self._space, self.log)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import NO_ATTRIBUTES, NUMBER, AttributeSchema, attribute_value, read_attributes
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
-from matching.fields import LAST_US, MESSAGE_ROLES, event_time_us
+from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
 from matching.pieces import with_named
 from matching.reserved import with_reserved
@@ -50,23 +50,11 @@ def parse_message(
     return "bad_attribute" if strict and read.misfits else with_attributes(parsed, read)
 
 
-def expiry_of(row: Mapping[str, Any], now_s: float) -> int | str:
-    """When a version that comes now ends its object, in microseconds since 1970, by its `ttl_s` or its `expires_at`.
-
-    The reason code `bad_expiry` if it has both, or neither, or one that cannot be read. O(1).
-    """
-    ttl, at = row.get("ttl_s"), row.get("expires_at")
-    try:
-        if (ttl is None) == (at is None):
-            return "bad_expiry"
-        if ttl is None:
-            found = event_time_us(at)
-        else:
-            seconds = attribute_value(NUMBER, ttl)
-            found = round((now_s + seconds) * 1e6) if isinstance(seconds, float) and seconds > 0 else None
-    except (ValueError, OverflowError):
-        return "bad_expiry"
-    return "bad_expiry" if found is None or not 0 <= found <= LAST_US else found
+def deletion_of(object_id: str, space: Space) -> ParsedMessage:
+    """The message that ends an object whose version has ended by time."""
+    found = parse_message({"object_id": object_id, "deleted": True}, space, objects=True)
+    assert isinstance(found, ParsedMessage), "it names an object"
+    return found
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
@@ -141,6 +129,12 @@ def objects_of(block: MessageBlock) -> Objects:
     if block.objects is not None:
         names = [other or name for other, name in zip(block.objects.strings(), names, strict=True)]
     return Objects(names, np.zeros(len(block), np.bool_) if block.deleted is None else block.deleted)
+
+
+def deletions_in(block: MessageBlock) -> np.ndarray:
+    """bool[n]: which messages of a stream of objects delete one; not those dated too far ahead."""
+    deleted = objects_of(block).deleted
+    return deleted if block.ahead is None else deleted & ~block.ahead
 
 
 def batch_of(

@@ -17,7 +17,9 @@ from gateway.live.open_batch import InputLine, OpenBatch
 from gateway.live.reading import LineReader, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from matching.attributes import NO_ATTRIBUTES
+from matching.fields import Fault
 from matching.validate import ParsedMessage, decode_object
+from spouts.parsed import deletion_of
 from topology.preparing import Preparing
 from topology.warmup import WORDS
 
@@ -91,6 +93,23 @@ class Batching:
         """Whether the open batch takes no more lines."""
         return min(self.room) <= 0
 
+    @property
+    def table_is_full(self) -> bool:
+        """Whether lines are to be admitted one by one, since no new object may come."""
+        return self._wal.living is not None and self._wal.living.is_full
+
+    def end_expired(self) -> int:
+        """Put deletions of objects that have ended by time into the open batch, if it is empty; returns how many.
+
+        Else it may have a newer version of them.
+        """
+        if self._wal.living is None or self.open:
+            return 0
+        names, came_s = self._wal.living.expired(self._admission.now_us(), self._most), time.monotonic()
+        for name in names:
+            self.open.append(InputLine(0, b"", came_s), deletion_of(name, self._admission.space))
+        return len(names)
+
     def left_s(self, otherwise: float) -> float:
         """Seconds that the open batch may still wait for lines; `otherwise` while it is empty."""
         return self.open.came_s[0] + self._linger_s - time.monotonic() if self.open else otherwise
@@ -100,6 +119,9 @@ class Batching:
         if isinstance(renamed, RefusedLine):
             return renamed
         renamed = self._written_out(renamed)
+        living, row = self._wal.living, renamed.row
+        if living is not None and isinstance(row, dict) and (what := living.refusal(row)):
+            return RefusedLine("too_many_objects", what, Fault("object_id", row.get("object_id")))
         found = self._admission.row(renamed.row, lambda role: self.mapping.column_of(line.data, role), renamed.data)
         if not isinstance(found, RefusedLine):
             self.follow_schema()

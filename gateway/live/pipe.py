@@ -138,6 +138,7 @@ class Pipe:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         batching = self.batching
         while not stop():
+            batching.end_expired()
             if not batching.open and self._lines.empty():
                 self._wal.keep_positions()
                 batching.pass_time(time.monotonic())
@@ -165,7 +166,8 @@ class Pipe:
     def take_all(self, lines: Sequence[InputLine]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
         reader = self.batching.reader
-        found = reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        many = len(lines) >= MANY and not self.batching.table_is_full
+        found = reader.read([line.data for line in lines]) if many else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])

@@ -199,8 +199,8 @@ def _living(log: Path, cut: Horizon) -> Int64:
     """Seqs of the versions that live before a cut, ascending."""
     living, first = LivingVersions(), 0
     for record in _records(log, cut):
-        if record.block is not None:
-            living.take(first, record.block, record.rows)
+        if record.block is not None and record.terms is not None:
+            living.take(first, record.block, record.terms, record.rows)
         first += record.messages
     return np.array([seq for _, seq in living.listed(-1, len(living))], np.int64)
 

@@ -46,7 +46,7 @@ from spouts.handover import Handed, HandedRecord, Handover, close_handover, open
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
-from spouts.parsed import block_of, rows_of
+from spouts.parsed import block_of, deletions_in, rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
 from topology.folder import RunFolder, checksum
@@ -261,8 +261,8 @@ class WriteAheadLog:
                 waiting.clear()
             elif record.changes:
                 waiting.append((offset, end, record))
-            if self.living is not None and record.block is not None:
-                self.living.take(self.next_seq, record.block, record.rows)
+            if self.living is not None and record.block is not None and record.terms is not None:
+                self.living.take(self.next_seq, record.block, record.terms, record.rows)
             if record.floor:
                 self.floor = record.floor, offset
             if record.logged_s:
@@ -302,7 +302,7 @@ class WriteAheadLog:
             return
         admitted, terms, handed = self._weigh(block)
         if self.living is not None:
-            block = block.having(previous=self.living.take(first, block))
+            block = block.having(previous=self.living.take(first, block, terms))
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
@@ -505,6 +505,19 @@ class WriteAheadLog:
         batch = bisect_left(self.ends, boundary)
         there = batch < len(self.ends) and self.ends[batch] == boundary and self._tags[batch]
         return f"{self._tags[batch]:08x}" if there else ""
+
+    def window_floor(self, last_seq: int, length: int) -> int:
+        """The floor of a count window over objects at a boundary (`matching.window.Floors`), for any thread.
+
+        Reads the messages of the window.
+        """
+        while last_seq >= 0:
+            first, block = self._block_of(last_seq)
+            kept = np.flatnonzero(~deletions_in(block)[: last_seq + 1 - first])
+            if kept.shape[0] > length:
+                return first + int(kept[-length - 1])
+            length, last_seq = length - kept.shape[0], first - 1
+        return -1
 
     def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:

@@ -25,19 +25,20 @@ from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
+from matching.model import Int64, MessageBatch, SubscriptionTable, concatenate, empty
 from matching.naive_filters import NaiveInstruction
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
 from matching.pieces import JOINED, JOINED_ID, Word
+from matching.reserved import is_visible
 from matching.space import Space
 from matching.validate import DELETE
 from matching.vocabulary import Vocabulary
-from matching.window import NO_FLOOR, Window, stream_time
+from matching.window import NO_FLOOR, Floors, Window, stream_time
 from spouts.cutting import Rows
 from spouts.history import history_of
 from spouts.manifest import is_live
 from spouts.parquet import ParquetSource, read_columns
-from spouts.quarantine import without_terms
+from spouts.quarantine import in_ranges, without_terms
 from spouts.subscriptions import NEVER
 
 #: Rivals (`gateway.runs.match_rules.Rival`) that an answer lists at most.
@@ -102,7 +103,8 @@ def explain_in(run: RunReader, subscription_id: str, message_id: str, last_seq: 
     def aside(row: Row) -> str:
         return _quarantine_reason(run, number, seq, row)
 
-    stream = ExplainedStream(run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    given = (run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    stream = ExplainedStream(*given, run.objects)
     batches = _batches_of(run, run.kinds[int(table.kind[0])])
     answer = explained(stream, batches, table, owner, seq, last_seq, end=None if end >= NEVER else end)
     answer["updates"] = _updates_of_pair(run, subscription_id, seq)
@@ -119,6 +121,7 @@ class ExplainedStream(NamedTuple):
     fading : DecayParameters or None    how scores fade (`gateway.runs.reader.decay_model`); None: they do not
     read : callable                     seqs -> messages by seq
     aside : callable                    a message -> why it was left out (`RUN_REASONS`), "" if it was not
+    objects : bool                      it is one of objects
     """
 
     vocabulary: Vocabulary
@@ -128,6 +131,7 @@ class ExplainedStream(NamedTuple):
     fading: Any
     read: Callable[[Iterable[int]], Mapping[int, Row]]
     aside: Callable[[Row], str]
+    objects: bool = False
 
 
 def explained(
@@ -140,6 +144,7 @@ def explained(
     clock: int = NO_FLOOR,
     end: int | None = None,
     ends: Mapping[int, int] | None = None,
+    floor: int | None = None,
 ) -> dict[str, Any]:
     """As `explain`, of any stream, but for `updates` and `checkpoint`.
 
@@ -159,12 +164,15 @@ def explained(
         The seq before which the subscription ended.
     ends : mapping of int to int, optional
         As of `Lives`; by default those of the messages.
+    floor : int, optional
+        Of the boundary; by default that of the messages.
     """
     subscription = next(subscriptions_of(table))
     kind, reserved = stream.kinds[subscription.kind], stream.vocabulary.reserved
     relevant = np.zeros(reserved + 1, bool)
     relevant[table.terms[table.terms <= reserved]] = True
     parts, target, lives, through = [empty(MessageBatch)], empty(MessageBatch), Lives(), -1
+    deletions = [np.zeros(0, np.int64)]
     for rows in batches:
         messages = rows.messages
         if not len(messages) or messages.seq[0] <= through:
@@ -175,15 +183,16 @@ def explained(
         inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
         clock = stream_time(inside.life, clock)
         if rows.objects is not None:
-            for values in zip(inside.seq.tolist(), *rows.objects, strict=False):
-                lives.take(*values)
+            deletions.append(_take(lives, rows, len(inside), stream.objects))
         parts.append(inside.take(relevant_rows(inside, relevant)))
         if through >= max(last_seq, seq):
             break
-    floor = stream.window.floor(last_seq, clock)
+    if floor is None:
+        floor = Floors(stream.window, stream.objects).at(last_seq, clock, np.concatenate(deletions))
     parts = [part for part in parts if len(part)] or parts[:1]
     found = concatenate(parts)
-    found = found.take(np.flatnonzero(found.life > floor if kind.windowed else found.seq >= subscription.at))
+    windowed = kind.windowed or stream.objects
+    found = found.take(np.flatnonzero(found.life > floor if windowed else found.seq >= subscription.at))
     scene = Scene(
         list(_oracle_messages(found)) if kind.standing else [],
         last_seq,
@@ -192,6 +201,7 @@ def explained(
         lives.ends if ends is None else ends,
         stream.space.max_distance,
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
+        stream.objects,
     )
     message = next(_oracle_messages(target))
     verdict = judge(scene, subscription, message)
@@ -202,18 +212,49 @@ def explained(
     return answer_of(verdict, scene, kind, stream.vocabulary, owner, seq, texts)
 
 
+def _take(lives: Lives, rows: Rows, count: int, objects: bool) -> Int64:
+    """Take the first so many messages, in a stream of objects those not set aside; returns the seqs of deletions."""
+    assert rows.objects is not None, "they were asked for"
+    messages, names, deleted = rows.messages, rows.objects.names, rows.objects.deleted
+    takes = np.ones(len(names), np.bool_)
+    if objects:
+        deleted = deleted if rows.ahead is None else deleted & ~rows.ahead
+        takes = deleted | is_visible(messages.term_offsets, messages.weights)
+    for row in np.flatnonzero(takes[:count]).tolist():
+        lives.take(int(messages.seq[row]), names[row], bool(deleted[row]))
+    return messages.seq[:count][deleted[:count]]
+
+
 def _oracle_messages(messages: MessageBatch) -> Iterator[NaiveMessage]:
     times, counts = messages.event_time_us.tolist(), messages.counts.tolist()
     return messages_of(messages, Extras(times or None, counts or None))
 
 
-def _batches_of(run: RunReader, kind: Kind) -> Iterator[Rows]:
-    """The messages of a run, without those that were set aside."""
+def scores_in(run: RunReader, number: int, seqs: Sequence[int]) -> dict[int, float | None]:
+    """What messages (ascending seqs) of a run score for a subscription. Reads those between them, too."""
+    table, found = run.changes.table.take(np.array([number])), dict[int, float | None]()
+    subscription, kind = next(subscriptions_of(table)), run.kinds[int(table.kind[0])]
+    decay = None if run.fading is None else decay_model(run.fading, run.vocabulary, subscription.weights)
+    for rows in _batches_of(run, kind, seqs[0]):
+        picked = np.flatnonzero(np.isin(rows.messages.seq, seqs))
+        for message in _oracle_messages(rows.messages.take(picked)):
+            scene = Scene([message], message.seq, NO_FLOOR, None, {}, run.space.max_distance, decay)
+            found[message.seq] = judge(scene, subscription, message).score
+        if rows.messages.seq[-1] >= seqs[-1]:
+            break
+    return found
+
+
+def _batches_of(run: RunReader, kind: Kind, first: int = 0) -> Iterator[Rows]:
+    """The messages of a run from one on, or some before it, without those that were set aside."""
     columns = {*run.columns, *kind.columns}
-    given = {"objects": kind.needs_ended, "kind_columns": columns, "latest_us": run.latest_us}
+    given = {"objects": kind.needs_ended or run.objects, "kind_columns": columns, "latest_us": run.latest_us}
     with closing(ParquetSource(run.etl, run.window, run.space, **given)) as source:
+        source.skip_to(first)
         while (rows := source.read()) is not None:
-            yield rows._replace(messages=without_terms(rows.messages, run.quarantine.messages))
+            aside = in_ranges(rows.messages.seq, run.quarantine.messages)
+            ahead = aside if rows.ahead is None else rows.ahead | aside
+            yield rows._replace(messages=without_terms(rows.messages, run.quarantine.messages), ahead=ahead)
 
 
 def answer_of(
@@ -451,7 +492,8 @@ def _in_words(
     elif reason in ("after_end", "subscription_ended"):
         more = f"it ended before message {scene.end:,}"
     elif reason == "object_ended":
-        more = f"by message {scene.ends[answer['message']['seq']]:,}"
+        by = scene.ends[answer["message"]["seq"]]
+        more = f"by message {by:,}" if by >= 0 else ""
     elif reason == "out_of_window":
         more = f"the window begins after {scene.floor:,} as of message {scene.last_seq:,}"
     elif reason == "rivals":

@@ -41,6 +41,7 @@ class Scene(NamedTuple):
     ends : mapping                    seq of a message whose object has ended -> seq that ended it
     max_distance : float              `matching.space.Space.max_distance`
     decay : DecayModel or None        needed for scores that fade
+    objects : bool                    the stream is one of objects, of which kinds with results rank those that live
     """
 
     messages: Sequence[NaiveMessage]
@@ -50,6 +51,13 @@ class Scene(NamedTuple):
     ends: Mapping[int, int]
     max_distance: float
     decay: DecayModel | None = None
+    objects: bool = False
+
+    @property
+    def alive(self) -> list[NaiveMessage]:
+        """The messages that are in the window, of a stream of objects those of them that live."""
+        gone = self.ends if self.objects else ()
+        return [each for each in self.messages if each.life > self.floor and each.seq not in gone]
 
 
 class Rival(NamedTuple):
@@ -107,7 +115,7 @@ class Lives:
         self._current: dict[str, int] = {}  # object -> seq of its version
 
     def take(self, seq: int, object_id: str, deleted: bool) -> None:
-        """Take the next message."""
+        """Take the next message; of a stream of objects none that is set aside."""
         if (earlier := self._current.get(object_id)) is not None:
             self.ends.setdefault(earlier, seq)  # a deletion has ended it already
         if deleted:
@@ -173,6 +181,8 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
     verdict.failed = first_failed(subscription, message)
     if not reason and verdict.failed is not None:
         reason = _REASON_OF.get(verdict.failed.name, "where")
+    if not reason and scene.objects and subscription.kind != BOOLEAN and message.seq in scene.ends:
+        reason = "subscription_ended" if _has_ended(scene) else "object_ended"
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
     verdict.in_result = verdict.reason in ("in_result", "matched")
@@ -216,8 +226,7 @@ def _topk(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, 
         verdict.score = score(message)
     if _has_ended(scene):
         return "subscription_ended"
-    eligible = [each for each in scene.messages if each.life > scene.floor]
-    found = _among(eligible, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
+    found = _among(scene.alive, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
     return found or _not_alive(message)
 
 
@@ -341,6 +350,8 @@ def _since_registration(
     score: Callable[[NaiveMessage], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
+    if scene.objects:
+        return _among(scene.alive, subscription, message, verdict, score, best) or _not_alive(message)
     eligible = [each for each in scene.messages if each.seq >= subscription.at]
     return _among(eligible, subscription, message, verdict, score, best) or "before_registration"
 

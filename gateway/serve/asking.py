@@ -90,12 +90,13 @@ class Asking:
             update on, are all.
         """
         kind, first = KINDS.named(one.kind), one.at
-        if kind.windowed and last_seq >= 0:
-            window = self._admission.window
-            first = max(first, self._first_alive(window.floor(last_seq, self._stream_time(last_seq))))
+        if kind.windowed and last_seq >= 0 and not self._admission.objects:  # an object may stay by newer versions
+            first = max(first, self._first_alive(self._floor(last_seq)))
         return first, self._parsed(one).k if "k" in kind.fields else sys.maxsize
 
-    def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
+    def explain(
+        self, one: Registered, seq: int, last_seq: int, versions: VersionsAt | None, share: Share = lambda: None
+    ) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of a boundary.
 
         Parameters
@@ -105,6 +106,8 @@ class Asking:
             Of a logged message.
         last_seq : int
             The boundary.
+        versions : VersionsAt or None
+            Of a stream of objects.
         share : callable
             Called again and again meanwhile: lets others have the processor.
 
@@ -119,17 +122,23 @@ class Asking:
             If more than `MOST_READ` messages compete, whose scores would have to be compared (`too_many_rivals`).
         """
         parsed = self._parsed(one)
-        kind, window = KINDS[parsed.kind], self._admission.window
-        clock = self._stream_time(last_seq) if last_seq >= 0 else NO_FLOOR
-        first = last_seq + 1
-        if kind.standing:
-            first = self._first_alive(window.floor(last_seq, clock)) if kind.windowed else one.at
-        given = (self._vocabulary, KINDS, window, self._admission.space, self._fading)
-        stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
-        batches = self._candidates(parsed, kind, first, last_seq, seq, share)
+        kind, objects = KINDS[parsed.kind], versions is not None
+        clock, floor, first = NO_FLOOR, None, last_seq + 1
+        if last_seq >= 0:
+            clock, floor = self._stream_time(last_seq), self._floor(last_seq)
+            if kind.standing:
+                first = self._first_alive(floor) if kind.windowed or objects else one.at
+        given = (self._vocabulary, KINDS, self._admission.window, self._admission.space, self._fading)
+        stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "", objects)
+        batches, ends = self._candidates(parsed, kind, first, last_seq, seq, share), None
+        if versions is not None and kind.standing and not kind.needs_ended:
+            batches = list(batches)
+            seqs = [each for rows in batches for each in rows.messages.seq.tolist() if each <= last_seq]
+            living = {*versions.living(last_seq, seqs)}
+            ends = {each: -1 for each in seqs if each not in living}
         table = build_table([parsed], [one.number], [one.at])
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
-        return explained(stream, batches, table, owner, seq, last_seq, clock)
+        return explained(stream, batches, table, owner, seq, last_seq, clock, ends=ends, floor=floor)
 
     def match(self, data: bytes, most: int, owner: str | None = None, share: Share = lambda: None) -> dict[str, Any]:
         """Which active subscriptions a message would reach if it came now.
@@ -377,6 +386,13 @@ class Asking:
         """Stream time after the batch of a message."""
         time_us = next(self._wal.records_from(last_seq))[1].time_us
         return NO_FLOOR if time_us is None else time_us
+
+    def _floor(self, last_seq: int) -> int:
+        """The floor of a boundary."""
+        window = self._admission.window
+        if self._admission.objects and window.kind == "count":
+            return self._wal.window_floor(last_seq, window.length)
+        return window.floor(last_seq, self._stream_time(last_seq))
 
     def _first_alive(self, floor: int) -> int:
         """A seq before which no message is in the window."""

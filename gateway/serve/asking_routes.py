@@ -64,7 +64,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         one, seq = known(door, subscription, caller), _seq_of(door, message)
         with closing(questions.open(caller.name, "explain")) as turn:
             async with turn:
-                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary)
+                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary, door.versions)
                 updates = await turn.run(_updates_of, door, subscription, seq)
                 if door.wal.living is not None:
                     found["versions"] = await turn.run(_versions_of, door, seq, updates)

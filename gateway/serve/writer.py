@@ -175,7 +175,6 @@ class LogWriter:
         self.started = self.ended = False
         self.stopped: Callable[[], bool] = lambda: False
         self._admission = admission
-        admission.ends_objects = True
         self._registry = registry
         self._wal = wal
         self._in_flight = in_flight
@@ -355,9 +354,7 @@ class LogWriter:
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, PublishedRow)]
-        is_full = self._wal.living is not None and self._wal.living.is_full
-        many = len(messages) == len(rows) >= MANY and not is_full
-        if many:
+        if len(messages) == len(rows) >= MANY and not self.batching.table_is_full:
             found = self.batching.reader.read([row.data for row in messages])
             for start, stop, place in found.runs(len(rows)):
                 if place < 0:
@@ -483,12 +480,7 @@ class LogWriter:
         for name in self._registry.expired(round(self._now() * 1e6)):
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
-        if self._wal.living is not None and not self.batching.open:  # which may have a newer version
-            for name in self._wal.living.expired(round(self._now() * 1e6), self._batch):
-                ended = self._admission.message({"object_id": name, "deleted": True})
-                assert isinstance(ended, ParsedMessage), "it names an object"
-                self.batching.open.append(InputLine(self._line, b"", time.monotonic()), ended)
-                self.ended_objects += 1
+        self.ended_objects += self.batching.end_expired()
 
     def _written_out(self, row: Row) -> Row:
         """The row; a subscription with its synonyms written out."""
@@ -537,8 +529,6 @@ class LogWriter:
         earlier = None if name is None else self.seq_of(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        if self._wal.living is not None and (what := self._wal.living.refusal(row)):
-            return refused("too_many_objects", what, Fault("object_id", row.get("object_id")))
         found = self.batching.admit(InputLine(self._line, data, came_s), renamed)
         if isinstance(found, RefusedLine):
             return _outcome_of(found, data)

@@ -72,6 +72,7 @@ class Stream:
             refuses=subscription_refusal(self.config, most_terms=self.config.most_terms),
             max_ahead_s=self.config.max_ahead,
             now=now,
+            objects=self.config.objects,
         )
         keeping = settings_of(self.config, named), self.durable.append, self.gate.window
         self.journal = WriteAheadLog(out, *keeping, hands_over=self.config.executor == "local")

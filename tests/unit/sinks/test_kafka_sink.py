@@ -14,6 +14,7 @@ import threading
 
 import pytest
 
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
@@ -535,3 +536,10 @@ def test_mock_has_each_update_once_and_the_position(mock):
 def test_mock_without_the_topic_is_refused(mock):
     with pytest.raises(ConfigError, match="has no topic 'none' and no topic 'none-positions'"):
         KafkaSink(mock.address, "none").open(STREAM)
+
+
+def test_key_of_an_update_is_the_subscription_and_over_objects_the_object_too():
+    update = ReleasedUpdate("0-0", "enter", 's"1', "m", 0, 0, None, "", 0.0, 0.0, b"{}")
+    assert kafka.key_of(update) == 's"1'
+    update.object_id = "o/1"
+    assert json.loads(kafka.key_of(update)) == ['s"1', "o/1"]
