@@ -235,7 +235,9 @@ def _transform(
         counts = read_parquet(session, rows.terms, ", ".join(map(" ".join, TERM_COUNTS.items())))
         vocabulary = write_vocabulary(term_statistics(counts, kept), str(hidden), options.stop_share * kept)
     with run.stage("messages"):
-        written, rejects = write_files(session, rows, sources, str(hidden), options.rows_per_file, likely_us, schema)
+        forms = options.stem_language, options.fold_accents
+        sizes = options.rows_per_file, likely_us
+        written, rejects = write_files(session, rows, sources, str(hidden), *sizes, schema, *forms)
     facts = add_facts([file.pop("facts") for file in written])
     if sum(file["rows"] for file in written) != kept:
         raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")

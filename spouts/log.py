@@ -314,7 +314,7 @@ class LogReader:
         head = self._head()
         data = b"" if head is None else file.read(head.bytes)
         if head is None or len(data) != head.bytes or not self._is_next(head) or _checksum(head, data) != head.xxh3:
-            if self._was_pruned():
+            if self.was_pruned():
                 raise CheckpointError(f"{self.path}: its beginning was removed while it was read; try again")
             if file is not self._log:
                 path = self.path.with_name(BASE)
@@ -328,8 +328,8 @@ class LogReader:
         self._pass(head, file.tell())
         return _record(head, data)
 
-    def _was_pruned(self) -> bool:
-        """Whether the log has another base than the one that is read."""
+    def was_pruned(self) -> bool:
+        """Whether the log has another base than the one that is read, before which its bytes may be gone."""
         try:
             there = os.stat(self.path.with_name(BASE)).st_ino
         except FileNotFoundError:
@@ -344,7 +344,7 @@ class LogReader:
     def _head(self) -> _Head | None:
         file = self._file
         file.seek(self.offset)
-        if file.peek(1)[:1] == b"\0" and self._was_pruned():
+        if file.peek(1)[:1] == b"\0" and self.was_pruned():
             return None  # a hole has no line ends
         try:
             head = _HEAD.decode(file.readline())

@@ -7,6 +7,7 @@ that follows it with a `LoggedWords` has the same ids and weights.
 import os
 from contextlib import closing
 
+from matching.errors import CheckpointError
 from matching.vocabulary import Vocabulary
 from spouts.log import NONE_ADMITTED, LogReader, Record
 from spouts.subscriptions import load_vocabulary
@@ -58,5 +59,13 @@ class LoggedWords:
         if offset == self._offset:
             return
         with closing(LogReader(self._log, self._offset)) as reader:
-            while reader.offset < offset and (record := reader.skim()) is not None:
-                self.take(record, reader.offset)
+            try:
+                while reader.offset < offset and (record := reader.skim()) is not None:
+                    self.take(record, reader.offset)
+                return
+            except CheckpointError:
+                if not reader.was_pruned():  # else it is read from the base that there is now
+                    raise
+        self.vocabulary.forget_admitted()
+        self._offset = self.floor = 0
+        self.go_to(offset)

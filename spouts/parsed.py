@@ -10,11 +10,13 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
+from matching.pieces import with_named
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
+from matching.words.beginnings import with_named_words
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.log import Record
@@ -140,8 +142,9 @@ def batch_of(
 ) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead; and the
-    beginnings of their words that the vocabulary has (`matching.words.beginnings`). A message without time, or dated
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. Beside their
+    words messages have those that their hashtags name, and the beginnings that the vocabulary has
+    (`matching.words.beginnings`). A message without time, or dated
     too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
@@ -176,10 +179,10 @@ def weighed(
 ) -> MessageBatch:
     """A batch of columns: `boxes` has west, south, east, north, and `times` `NO_FLOOR` where a message has none."""
     x, y = space.project(lon, lat)
-    found = weigh(words, vocabulary.idf)
+    found = with_named_words(words.ids, words.offsets, weigh(words, vocabulary.idf))
     if vocabulary.grows:
         rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
-        found = vocabulary.beginnings.added_to(vocabulary, words.ids, rows, found)
+        found = vocabulary.beginnings.added_to(vocabulary, with_named(words.ids), rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)
     west, south, east, north = boxes

@@ -101,7 +101,7 @@ def pipe_stream(
         else:
             loaded = subscribe_all(pipe.batching, offered.subscriptions)
         step("starting Ray" if executor == "ray" else "loading kernels")
-        retention = Retention(wal, admission.window, retained, deliveries.reached)
+        retention = Retention(wal, admission.window, retained, [deliveries.reached])
         stopping, noted = stack.enter_context(draining()), Noted()
         feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))
 

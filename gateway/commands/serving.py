@@ -268,9 +268,7 @@ def serve_stream(
 
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         door.webhooks = lambda: summary_of(hooks)
-        retention = Retention(
-            wal, admission.window, retained, lambda: min(hooks.reached(), deliveries.reached()), asking.index.begin_anew
-        )
+        retention = Retention(wal, admission.window, retained, [hooks.reached, deliveries.reached])
         more = [webhook_routes.routes(door, hooks), told_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
         starting.step("loading kernels")

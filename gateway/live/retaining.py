@@ -8,7 +8,7 @@ checkpoints that are kept are behind that record, no replay can ask for more, an
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from matching.part_names import PartName, whole_parts
 from matching.window import Window
 from spouts.history import LOG
 from spouts.log import BASE, LogReader
+from spouts.message_index import FOLDER as INDEX
 from spouts.message_index import cuts_of
 from topology.core.checkpoint.storage import parts_list
 from topology.core.checkpoint.store import CheckpointStore
@@ -37,6 +38,8 @@ from topology.folder import CHECKPOINTS
 _LOOK_S = 0.5
 #: What goes is at least this share of what stays: a prune reads the seqs of all updates.
 _SHARE = 16
+#: Behind all boundaries.
+_NEVER = 2**62
 
 
 class _Checkpoints(NamedTuple):
@@ -128,7 +131,7 @@ def choose(wal: WriteAheadLog, window: Window, settings: RetainSettings, held: i
             break
         part = each.number
     for table in needs.unwritten:
-        boundary = min([boundary, *(table["as_of"].to_numpy().min(initial=2**62) - 1,)])
+        boundary = min(boundary, int(table["as_of"].to_numpy().min(initial=_NEVER)) - 1)
     batch = bisect_right(ends, boundary) - 1  # whole batches
     if batch < 0:
         return None
@@ -148,22 +151,26 @@ def _wanted(wal: WriteAheadLog, parts: list[_Part], settings: RetainSettings, no
     if settings.retain_messages is not None:
         wanted = wal.next_seq - 1 - settings.retain_messages
     if settings.age_s is not None:
-        old = [seq for seq, logged_s in wal.logged_s.items() if logged_s <= now_s - settings.age_s]
+        old = [seq for seq, logged_s in list(wal.logged_s.items()) if logged_s <= now_s - settings.age_s]
         wanted = max([wanted, *(seq - 1 for seq in old)])
     if settings.retain_gb is not None:
-        most = settings.retain_gb * 1e9
-        for each in parts:
-            left = sum(one.size_bytes for one in parts if one.last > each.last)
-            if each.last + 1 < wal.next_seq:
-                left += wal.size_bytes - wal.place_of(each.last + 1)[1]
-            begins = 0 if not wal.first_seq else wal.place_of(wal.first_seq)[1]
-            whole = wal.size_bytes - begins + sum(one.size_bytes for one in parts)
-            if whole <= most:
-                break
-            wanted = max(wanted, each.last)
-            if left <= most:
+        for boundary in (-1, *(each.last for each in parts)):
+            wanted = max(wanted, boundary)
+            if _bytes_after(wal, parts, boundary) <= settings.retain_gb * 1e9:
                 break
     return wanted
+
+
+def _bytes_after(wal: WriteAheadLog, parts: list[_Part], boundary: int) -> int:
+    """Bytes of log, updates and index that are of messages behind a boundary."""
+    first = max(boundary + 1, wal.first_seq)
+    log = wal.size_bytes - wal.place_of(first)[1] if first < wal.next_seq else 0
+    index = (wal.log.parent / INDEX).glob("[0-9]*")
+    return (
+        log
+        + sum(each.size_bytes for each in parts if each.last > boundary)
+        + sum(path.stat().st_size for path in index if int(path.name) > boundary)
+    )
 
 
 def _parts(folder: Path, wal: WriteAheadLog) -> list[_Part]:
@@ -183,10 +190,10 @@ def _parts(folder: Path, wal: WriteAheadLog) -> list[_Part]:
 
 def _first_as_of(folder: Path, part: _Part) -> int:
     """The first boundary that may have updates in a part."""
-    least = [2**62]
+    least = [_NEVER]
     for name in part.names:
         file = pq.ParquetFile(folder / "updates" / name)
-        least += [int(batch["as_of"].to_numpy().min(initial=2**62)) for batch in file.iter_batches(columns=["as_of"])]
+        least += [int(batch["as_of"].to_numpy().min(initial=_NEVER)) for batch in file.iter_batches(columns=["as_of"])]
     return min(least)
 
 
@@ -225,10 +232,8 @@ class Retention:
     wal : WriteAheadLog
     window : Window
     settings : RetainSettings
-    held : callable
-        Returns the boundary that all webhooks and sinks have reached.
-    on_pruned : callable
-        Called before the beginning of the log goes, which then has its base.
+    held : sequence of callable
+        Each returns the boundary that all webhooks, or all sinks, have reached.
     now : callable
         Seconds since 1970.
 
@@ -248,13 +253,12 @@ class Retention:
         wal: WriteAheadLog,
         window: Window,
         settings: RetainSettings,
-        held: Callable[[], int] = lambda: 2**62,
-        on_pruned: Callable[[], None] = lambda: None,
+        held: Sequence[Callable[[], int]] = (),
         now: Callable[[], float] = time.time,
     ):
         self.failure: Exception | None = None
         self._wal, self._window, self._settings = wal, window, settings
-        self._held, self._on_pruned, self._now = held, on_pruned, now
+        self._held, self._now = held, now
         self._next: Horizon | None = None
         self._epoch = -1
         self._ends = threading.Event()
@@ -286,7 +290,8 @@ class Retention:
         """Say what goes next, or remove it, behind a new checkpoint; returns whether something was removed."""
         wal, cut = self._wal, self._next
         if cut is None:
-            self._next = choose(wal, self._window, self._settings, self._held(), self._now())
+            held = min((reached() for reached in self._held), default=_NEVER)
+            self._next = choose(wal, self._window, self._settings, held, self._now())
             if self._next is not None:
                 wal.announce(self._next.seq)
             return False
@@ -294,20 +299,17 @@ class Retention:
         if needs is None or wal.floor[0] < cut.seq or needs.offset <= wal.floor[1]:
             return False
         self._next = None
-        removed = _remove(wal, cut, needs.unwritten, self._on_pruned)
+        removed = _remove(wal, cut, needs.unwritten)
         driver_log().info("pruned", first_message=wal.first_seq, updates_after=cut.boundary, freed_bytes=removed)
         return True
 
 
-def _remove(
-    wal: WriteAheadLog, cut: Horizon, unwritten: list[pa.Table], on_pruned: Callable[[], None] = lambda: None
-) -> int:
+def _remove(wal: WriteAheadLog, cut: Horizon, unwritten: list[pa.Table]) -> int:
     """Remove a cut, and read the log as it is then; returns the bytes that the disk got back."""
     before = _disk_bytes(wal.folder)
     prune(wal.folder, cut, wal.living is not None, unwritten)
     wal.run.stamp()
     wal.rebase()
-    on_pruned()
     finish(wal.folder)
     return before - _disk_bytes(wal.folder)
 
@@ -337,5 +339,5 @@ def prune_ended(wal: WriteAheadLog, window: Window, settings: RetainSettings, no
         while (record := reader.read_changes()) is not None:
             if any(b'"backfill"' in line for line in record.lines):
                 raise ConfigError(f"{wal.folder}: a backfill is still to be matched; start the stream once")
-    cut = choose(wal, window, settings, 2**62, now_s)
+    cut = choose(wal, window, settings, _NEVER, now_s)
     return None if cut is None else _remove(wal, cut, needs.unwritten)

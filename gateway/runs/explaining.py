@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute
 
-from gateway.runs.clauses import failed_clauses
+from gateway.runs.clauses import name_clause
 from gateway.runs.distance import distance_km, kilometres
-from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
+from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
 from gateway.runs.message_rows import MessageRows, Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, read_objects, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
@@ -26,10 +26,9 @@ from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.model import Int64, MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive_filters import NaiveInstruction, instructions_of
+from matching.naive_filters import NaiveInstruction
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
 from matching.pieces import JOINED, JOINED_ID, Word
-from matching.query_programs import Query, clauses_of, query_of
 from matching.reserved import is_visible
 from matching.space import Space
 from matching.validate import DELETE
@@ -48,10 +47,6 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 
 #: What each update says that a version did.
 _DID = {"enter": "entered", "leave": "left", "change": "changed", "match": "matched"}
-#: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
-_OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
-#: Reasons that a query may have: then its failed clauses are named.
-_OF_WORDS = ("query", "missing_keyword", "no_common_word")
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -210,12 +205,7 @@ def explained(
     )
     message = next(_oracle_messages(target))
     verdict = judge(scene, subscription, message)
-    if verdict.failed is not None and verdict.reason in FILTER_REASONS:
-        of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
-        verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
-    query = query_of(owner.conditions.get("query"), stream.vocabulary)
-    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
-        verdict.clause = failed_clauses(query.tree, message, stream.vocabulary)
+    name_clause(verdict, owner.conditions, message, stream.vocabulary)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
@@ -459,7 +449,7 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{there}, where {failed.argument} are needed"
     if failed.name == "phrase":
         return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
-    if failed.name in _OF_KEYWORDS:
+    if failed.name in ("either", "neither"):
         return str(conditions["not_keywords" if failed.name == "neither" else "match"])
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
@@ -467,17 +457,6 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if value is not None and attribute.type == TIME:
         value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
     return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
-
-
-def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
-    """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
-    query = query_of(conditions.get("query"), vocabulary)
-    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
-        return ""
-    for clause, program in clauses_of(query, vocabulary):
-        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
-            return clause
-    return ""
 
 
 def _in_words(

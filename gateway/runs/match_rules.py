@@ -15,6 +15,7 @@ from matching.naive import (
     alpha_of,
     boxes,
     boxes_meet,
+    carried_for,
     common_terms,
     decay_key,
     distance,
@@ -168,7 +169,8 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
     if subscription.kind not in _JUDGES:
         raise ConfigError(f"kind {subscription.kind}: has no match rules")
     verdict = Verdict(met=meets(subscription, message), common=common_terms(subscription, message))
-    verdict.missing = [term for term in sorted(subscription.weights) if term not in message.carried]
+    carried = carried_for(subscription, message)
+    verdict.missing = [term for term in sorted(subscription.weights) if term not in carried]
     reason = ""
     if message.seq > scene.last_seq:
         reason = "not_reached"
@@ -218,7 +220,8 @@ def _topk(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, 
 
     if verdict.met:
         _spatial(scene, subscription, message, verdict)
-        verdict.by_term = {term: subscription.weights[term] * message.weights[term] for term in verdict.common}
+        own = message.weights
+        verdict.by_term = {term: subscription.weights[term] * own.get(term, 0.0) for term in verdict.common}
         verdict.parts |= {"text": sum(verdict.by_term.values()), "alpha": alpha_of(subscription)}
         verdict.score = score(message)
     if _has_ended(scene):
@@ -238,7 +241,7 @@ def _decay(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage,
     timed = message.event_time_us != NO_FLOOR
     if verdict.met and timed:
         _spatial(scene, subscription, message, verdict)
-        length = sum(message.counts.values())
+        length = max(1, sum(message.counts.values()))
         for term in sorted(subscription.weights):
             here = (1.0 - model.smoothing) * (message.counts.get(term, 0) / length)
             share = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0

@@ -39,6 +39,7 @@ from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.window import NO_FLOOR
+from matching.words.beginnings import is_for_matching_alone
 from spouts.cutting import Rows
 from spouts.message_index import MessageIndex, messages_at
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
@@ -157,8 +158,9 @@ class Asking:
         -------
         dict
             `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
-            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
-            and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
+            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the first whose query
+            failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts by reason), and
+            `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
         Raises
         ------
@@ -167,7 +169,8 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
+        found_by = self._vocabulary.found_by(parsed.text) if counts else ()
+        candidates = [one for one in self._index.having(found_by, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words(
@@ -175,16 +178,16 @@ class Asking:
         )
         space, fading = self._admission.space, self._fading
 
-        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
+        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription, Mapping[str, Any]]]:
             for one in judged:
                 share()
                 row = subscription_row(one.columns, words, space, KINDS)
                 assert isinstance(row, ParsedSubscription), "it was accepted"
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
-                yield facts, next(subscriptions_of(build_table([row], [0], [0])))
+                yield facts, next(subscriptions_of(build_table([row], [0], [0]))), one.columns
 
         given = (parsed, words, space, self._admission.window, fading)
-        reached, reasons = reached_by(*given, subscriptions())
+        reached, missed, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
         if others := active - len(candidates):
@@ -195,6 +198,7 @@ class Asking:
             "candidates": len(candidates),
             "reached": reached[:most],
             "reached_in_all": len(reached),
+            "missed": missed,
             "not_reached": dict(reasons.most_common()),
             "complete": len(judged) == len(candidates),
         }
@@ -212,8 +216,8 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        parsed, past = self._checked(columns), self._past(share)
-        found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
+        parsed, past, words = self._checked(columns), self._past(share), self._vocabulary.as_it_is()
+        found = preview_of(parsed, columns, KINDS, words, past, self._rows, shown, share)
         return found | {"read": len(past)}
 
     def expected(self, one: Registered, share: Share = lambda: None) -> dict[str, Any]:
@@ -282,11 +286,11 @@ class Asking:
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
-        counts = self._vocabulary.count_terms(text)
+        there = self._vocabulary.found_by(text)
         words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
         if one.columns.get("query") is not None:
             words = self._parsed(one).words
-        return [word for word in words if word in counts]
+        return [word for word in words if word in there]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -402,8 +406,8 @@ class Asking:
         return ends[batch - 1] + 1 if batch else 0
 
     def _words(self, terms: Iterable[str]) -> Vocabulary:
-        """The part of the vocabulary with these terms, new ones among them as the next batch would admit them."""
-        whole, wanted = self._vocabulary, dict.fromkeys(terms)
+        """The part of the vocabulary with these words, new ones among them as the next batch would admit them."""
+        whole, wanted = self._vocabulary, dict.fromkeys(itertools.filterfalse(is_for_matching_alone, terms))
         ids = sorted(each for term in wanted if (each := whole.id_of(term)) is not None)
         new = [term for term in wanted if whole.id_of(term) is None and term not in whole.stop_terms]
         new = sorted(new, key=str.encode, reverse=True) if whole.most_terms else []

@@ -202,6 +202,15 @@ class Reached(BaseModel):
     score: float | None = Field(description=SCORE)
 
 
+class NearMiss(BaseModel):
+    """A subscription whose query a message fails."""
+
+    subscription_id: str
+    kind: str
+    reason: str
+    clause: str = Field(description="the parts of the query that failed, and where the words of a phrase stand")
+
+
 class Match(BaseModel):
     """Which subscriptions a message would reach."""
 
@@ -210,6 +219,7 @@ class Match(BaseModel):
     candidates: int = Field(description="subscriptions with a word of the message, or without any")
     reached: list[Reached]
     reached_in_all: int
+    missed: list[NearMiss] = Field(description="the first subscriptions whose query failed")
     not_reached: dict[str, int] = Field(description="counts by reason")
     complete: bool = Field(description="whether all candidates were judged")
 

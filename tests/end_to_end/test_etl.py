@@ -21,12 +21,14 @@ from gateway.commands.etl import print_manifest
 from gateway.runs.verify import verify_run
 from gateway.shell.terminal import console
 from matching.errors import ConfigError, InputError
+from matching.pieces import JOINED_ID, NAMED_ID
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
 from spark_etl.trial import try_rows
 from spouts.manifest import read_manifest
+from spouts.subscriptions import load_vocabulary
 from tests.support.etl_folder import write_lines
 from topology.running import run as start
 from topology.settings import RunConfig
@@ -293,6 +295,19 @@ def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     assert manifest["total_tokens"] == 5
     assert [row["terms"] for row in messages] == [[1, 3], [3], [0], [2]]
     assert manifest["options"]["stem_language"] == "english" and manifest["options"]["world"] == "0,0,10,10"
+
+
+def test_etl_puts_the_words_that_hashtags_name_behind_them_as_a_live_stream_does(spark, tmp_path):
+    texts = ["#runs bar", "run", "#running_bar, #BAR!", "bar #none"]
+    rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
+    run(spark, write_lines(tmp_path / "raw.jsonl", *rows), tmp_path / "out", stem_language="english")
+    messages, _, _ = read(tmp_path / "out")
+    words = load_vocabulary(tmp_path / "out")
+    orders = [row["word_order"] for row in messages]
+    assert orders == [words.order_of(text) for text in texts]
+    tag, stem, bar = map(words.id_of, ("#runs", "run", "bar"))
+    assert orders[0] == [tag, NAMED_ID - stem, bar] and min(orders[2]) < JOINED_ID < min(orders[3])
+    assert [row["terms"] for row in messages][0] == sorted([tag, bar])
 
 
 def test_etl_nothing_usable_is_an_error_with_reasons_and_leaves_nothing(spark, tmp_path):

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skyray
+from baselines.topk.il_quadtree import ILQuadtree
 from distribution.routers import ROUTERS
 from gateway.engine import Engine
 from gateway.runs.explaining import explain
@@ -146,7 +147,7 @@ def test_run_of_objects_refuses_a_kind_that_serves_none_before_it_starts(tmp_pat
         run(settings(tmp_path, "out"))
 
 
-def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
+def test_engine_of_objects_follows_a_listing_through_edits_and_its_end(monkeypatch):
     engine = Engine(objects=True, attributes=["price:number"], window="count:1")
     engine.subscribe(
         subscription_id="s", kind="boolean", keywords="flat", region=[0, 0, 2, 2], where={"price": {"lte": 900}}
@@ -160,8 +161,9 @@ def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
     found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
     assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
                      [("leave", "v4", "o", 5)], []]  # fmt: skip
-    unserved = Engine(objects=True, window_indexes={"topk": "inverted_ring"}, distance="plane")
-    with pytest.raises(InputError, match="topk, whose window index inverted_ring serves no stream of objects"):
+    monkeypatch.setattr(ILQuadtree, "serves_ends", False)  # as of an index that cannot
+    unserved = Engine(objects=True, window_indexes={"topk": "il_quadtree"}, distance="plane")
+    with pytest.raises(InputError, match="topk, whose window index il_quadtree serves no stream of objects"):
         unserved.subscribe(subscription_id="t", kind="topk", keywords="flat", lon=1.0, lat=1.0, k=2, alpha=0.5)
 
 

@@ -9,10 +9,12 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from bolts.standing import standing_of
+from gateway.cli import main
 from gateway.live import pruning
 from gateway.live.backing_up import back_up
 from gateway.live.converting import convert
@@ -31,6 +33,10 @@ from tests.support.live_streams import Stream
 from topology.folder import RunFolder
 
 pytestmark = pytest.mark.timeout(400)
+
+
+#: Other numbers of tasks than those of the life before.
+OTHER = ({}, {"query_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2, "router": "location"})
 
 
 def live_on(out, rng, first, count, window="count:60", subscriptions=3, **settings):
@@ -74,7 +80,7 @@ def applied(out):
 def updates_after(out, boundary):
     parts = sorted((out / "updates").glob("part-*.parquet"))
     table = pa.concat_tables([pq.read_table(path) for path in parts if "of0000" not in path.name])
-    return sorted(map(repr, table.filter(pa.compute.greater(table["as_of"], boundary)).to_pylist()))
+    return sorted(map(repr, table.filter(pc.greater(table["as_of"], boundary)).to_pylist()))
 
 
 @pytest.mark.parametrize(("window", "objects"), [("count:60", False), ("time:4000s", False), ("living", True)])
@@ -82,18 +88,18 @@ def test_stream_pruned_between_lives_gives_what_its_twin_gives(tmp_path, window,
     whole, pruned, rng = tmp_path / "whole", tmp_path / "pruned", np.random.default_rng(3)
     kept = {"window": window, **({"objects": True} if objects else {})}
     number, cuts = 0, []
-    for _ in range(4):
+    for life in range(4):
         state = rng.bit_generator.state
         digest = live_on(whole, rng, number, 150, **kept)
         rng.bit_generator.state = state
-        assert live_on(pruned, rng, number, 150, **kept) == digest
+        assert live_on(pruned, rng, number, 150, **kept, **OTHER[life % 2]) == digest
         number += 150
         cuts.append(prune(pruned, tmp_path, 20))
         for folder in (whole, pruned):
             verdict = verify_run(folder)
             assert verdict.exact, verdict.render()
     firsts = [first for first, _ in cuts]
-    assert firsts == sorted(firsts) and firsts[-1] > firsts[-2] > 0
+    assert firsts == sorted(firsts) and firsts[-1] > 0
     part = base_part(pruned)
     assert part is not None and (pruned / LOG).with_name(BASE).exists()
     boundary = RunReader(pruned).kept_after
@@ -158,12 +164,17 @@ def test_prune_killed_at_every_step_leaves_a_folder_that_is_exact_and_finished_l
     assert kills >= 8
 
 
-def test_pruned_folder_without_a_checkpoint_is_refused_and_its_backup_resumes(tmp_path):
+def test_pruned_folder_without_a_checkpoint_is_refused_and_its_backup_resumes(tmp_path, capsys):
     out, rng = tmp_path / "out", np.random.default_rng(6)
     for life in range(3):
         live_on(out, rng, life * 150, 150)
-    first, freed = prune(out, tmp_path, 20)
-    assert first > 0 and freed is not None
+    assert main(["prune", str(out)]) == 2
+    capsys.readouterr()
+    assert main(["prune", str(out), "--messages", "20", "--repeats", "0", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert 0 < said["first_message"] < 450 and said["messages"] == 450
+    assert main(["explain", str(out), "s1", "seq:0"]) != 0
+    assert "no longer kept" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["formats"]["base"] == 1
     with pytest.raises(ConfigError, match="beginning of its log is gone"):
         convert(out, tmp_path / "converted")
@@ -176,3 +187,21 @@ def test_pruned_folder_without_a_checkpoint_is_refused_and_its_backup_resumes(tm
     assert live_on(out, rng, 450, 60) == digest
     with pytest.raises(CheckpointError, match="beginning of the log is gone"):
         live_on(tmp_path / "bare", rng, 450, 60)
+
+
+def test_what_is_kept_is_bounded_by_number_age_or_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.live.write_ahead_log._LOGGED_S", 0)  # every record says when it was logged
+    out, rng = tmp_path / "out", np.random.default_rng(7)
+    for life in range(3):
+        live_on(out, rng, life * 150, 150)
+    firsts = {}
+    kept = {"messages": {"messages": 20}, "age": {"retain_age": "0s"}, "gb": {"retain_gb": 1e-6}}
+    none = {"many": {"messages": 450}, "month": {"retain_age": "30d"}, "large": {"retain_gb": 1.0}}
+    for name, limits in (kept | none).items():
+        trial = tmp_path / name
+        shutil.copytree(out, trial)
+        firsts[name], _ = prune(trial, tmp_path, **({"messages": None} | limits))
+        if name in kept:
+            verdict = verify_run(trial)
+            assert verdict.exact and verdict.since >= 0, verdict.render()
+    assert all(firsts[name] > 0 for name in kept) and not any(firsts[name] for name in none), firsts

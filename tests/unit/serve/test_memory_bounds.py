@@ -11,7 +11,7 @@ import pytest
 from gateway.client import flows
 from gateway.client.answers import Answer
 from gateway.client.errors import Failed
-from gateway.live import batching, write_ahead_log
+from gateway.live import batching, recent_blocks
 from gateway.live import pipe as pipes
 from gateway.live.in_flight import InFlight
 from gateway.live.open_batch import InputLine
@@ -136,7 +136,7 @@ def test_parts_that_stay_decoded_have_a_bound(monkeypatch, tmp_path):
 
 
 def test_texts_in_memory_have_a_bound_and_the_others_are_in_the_log(monkeypatch, tmp_path):
-    monkeypatch.setattr(write_ahead_log, "RECENT_BYTES", 50 * LONG)
+    monkeypatch.setattr(recent_blocks, "RECENT_BYTES", 50 * LONG)
     stream = Stream(write_etl(tmp_path / "words", random_rows(20)), tmp_path / "out")
     for number in range(200):
         stream.take({"id": f"m{number}", "text": f"{number} " + "x" * LONG, "lon": 1, "lat": 1})
