@@ -73,6 +73,9 @@ class OpenBatch:
         self.message_came_s: list[float] = []
         self.line = self.size_bytes = 0
 
+    def __bool__(self) -> bool:
+        return bool(self.came_s)
+
     def __len__(self) -> int:
         return len(self.came_s)
 
@@ -181,7 +184,7 @@ class Batching:
     @property
     def full(self) -> bool:
         """Whether the open batch takes no more lines."""
-        return min(self.room) <= 0
+        return len(self.open.came_s) >= self._most or self.open.size_bytes >= BATCH_BYTES
 
     def left_s(self, otherwise: float) -> float:
         """Seconds that the open batch may still wait for lines; `otherwise` while it is empty."""
