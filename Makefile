@@ -39,7 +39,7 @@ setup: $(COMPLETE) warmed
 
 documenting: $(DOCUMENTING)
 
-# Extras of the environment. The demo does without those of tests, notebooks, maps and benchmarks, which bring most
+# Extras of the environment. The demo does without those of tests, maps and benchmarks, which bring most
 # packages: a driver for browsers, Node.js, DuckDB and so on.
 EVERYTHING := all,dev
 EXTRAS := $(EVERYTHING)

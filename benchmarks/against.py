@@ -6,7 +6,10 @@ COMMAND is what follows `skyray bench`, as `topk --subscriptions 1000000 --windo
 with this interpreter in turns A B B A, so that a slow minute of the machine hits both. `ratio` is how long a message
 takes here over how long it takes there, pair by pair; `scatter` is the same of the other's runs over those before them:
 what this checkout does to the speed shows only beyond it. `compared` is how many expected updates the run that compared
-fewest did. All runs must be exact and have the same updates, or the exit code is 1. `--here '--distance sphere'` gives
+fewest did. All runs must be exact and have the same updates, or the exit code is 1. Updates are compared round by
+round, up to the first one in which two runs took different numbers of messages, since a round ends after some seconds:
+what a message causes depends on those before it. `rounds_compared` says how many that were; none is not the same. Give
+more `--rounds`, or fewer `--messages`, where it is few. `--here '--distance sphere'` gives
 this checkout options that the other one, which may be the same, has not; then the updates of both may differ. Read on
 in `benchmarks.run`, which is what runs.
 """
@@ -17,7 +20,7 @@ import os
 import shlex
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,25 +45,25 @@ def run(checkout: Path, words: list[str]) -> Rows:
     if not told:
         raise ConfigError(f"`skyray bench` in {checkout} has failed; see what it wrote")
     rows = json.loads(told)["results"]
-    for row in rows:  # checkouts before the key had its name
-        row.setdefault("updates_digest", row.pop("told_digest", None))
     return {row["engine"]: row for row in rows}
 
 
 def compare(this: list[Rows], other: list[Rows]) -> Rows:
-    """Of each engine that both have: whether all runs were exact and told the same, how many expected updates each
-    compared at least, and how long a message took.
+    """Of each engine that both have: whether all runs were exact and had the same updates, how many updates and
+    rounds each compared at least, and how long a message took.
     """
     report = {}
     for name in (name for name in this[0] if name in other[0]):
         ours, theirs = [rows[name] for rows in this], [rows[name] for rows in other]
+        rounds, same = zip(*(_compare_rounds(ours[0], row) for row in ours + theirs), strict=True)
         here, there = ([row["us_per_message"] for row in rows] for rows in (ours, theirs))
         ratios = [one / another for one, another in zip(here, there, strict=True)]
         report[name] = {
             "exact": all(row["exact"] for row in ours + theirs),
             "compared": min(row["compared"] for row in ours + theirs),
             "compared_subscriptions": min(row["compared_subscriptions"] for row in ours + theirs),
-            "same_updates": all(_same_updates(ours[0], row) for row in ours + theirs),
+            "same_updates": min(rounds) > 0 and all(same),
+            "rounds_compared": min(rounds),
             "matched_per_message": {"this": ours[0]["matched_per_message"], "other": theirs[0]["matched_per_message"]},
             "us_per_message": {"this": here, "other": there},
             "ratio": {"median": median(ratios), "pairs": ratios},
@@ -69,11 +72,12 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
     return report
 
 
-def _same_updates(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """By digest, too, where it is of equally many messages: a slow engine is given fewer."""
-    alike = one["messages_timed"] == other["messages_timed"]
-    names = ["updates_per_message", "matched_per_message", *(["updates_digest"] if alike else [])]
-    return all(one[name] == other[name] for name in names)
+def _compare_rounds(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, bool]:
+    """How many rounds, from the first on, were of equally many messages, and whether their updates were the same."""
+    pairs = zip(one["rounds"], other["rounds"], strict=False)
+    alike = list(takewhile(lambda two: two[0]["messages_timed"] == two[1]["messages_timed"], pairs))
+    names = "updates_per_message", "updates_digest"
+    return len(alike), all(here[name] == there[name] for here, there in alike for name in names)
 
 
 def main() -> int:

@@ -18,9 +18,9 @@ from typing import Annotated, Any
 from benchmarks import command
 from benchmarks.command import Tell, verdict
 from benchmarks.stopwatch import in_turns
+from benchmarks.workloads.folder import Workload
 from gateway.load.check import check
 from gateway.load.pace import Pace
-from gateway.load.workload import Workload
 from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.fence import KEPT

@@ -6,7 +6,7 @@ The peak is found by the ramp of `skyray loadtest --hold`, 80 % of it is kept fo
 every 10 seconds, and the updates of a sample are compared with the oracle. Then the same rate runs once more; an actor
 (Ray) or the process (local) is killed in mid-stream, and what was delivered before and after is compared, all batches
 of it. Latency is that of the hold, from due to delivered; the stall of the kill is reported beside it. What is timed is
-the topology of `skyray run` (`gateway.load.workload`), each test in a process of its own
+the topology of `skyray run` (`benchmarks.workloads.folder`), each test in a process of its own
 (`benchmarks.workloads.trial`). The last line is one JSON object.
 """
 
@@ -26,8 +26,8 @@ import psutil
 from benchmarks import command
 from benchmarks.command import ROOT, Tell, provenance
 from benchmarks.workloads import alerts
+from benchmarks.workloads.folder import Workload
 from gateway.load.loadtest import render
-from gateway.load.workload import Workload
 from matching.errors import ConfigError, TopologyError
 
 #: Messages of the hold that are checked, at least.

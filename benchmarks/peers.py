@@ -1,21 +1,27 @@
-"""What a user would take instead of an engine, behind an engine's own interface: PostGIS and DuckDB.
+"""What a user would take instead of an engine, behind an engine's own interface: PostGIS, DuckDB and Lucene's Monitor.
 
-`skyray bench boolean --engines cell_term,postgis,duckdb` times them in the same run as engines, held against the same
-oracle; one that cannot run here is reported with the line that installs it. Each is given its best shape: bulk load in
-a good order, an index over place and word together where that can be said, whole batches of messages in one call, no
-durability, one core like an engine.
+`skyray bench boolean --engines cell_term,postgis,duckdb,lucene` times them in the same run as engines, held against the
+same oracle; one that cannot run here is reported with the line that installs it. Each is given its best shape: bulk
+load in a good order, an index over place and word together where that can be said, whole batches of messages in one
+call, no durability, one core like an engine.
 """
 
 import importlib.util
+import struct
+import subprocess
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import searches
+from benchmarks import runtimes, searches
+from matching.attributes import MISSING_KEY
+from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.geo.sphere import unit_vectors
 from matching.index import Hits, SubscriptionIndex
@@ -36,6 +42,8 @@ _PASS = (
     " AND (s.types IS NULL OR m.type = ANY(s.types))"
     " AND ((m.x - s.x) * (m.x - s.x) + (m.y - s.y) * (m.y - s.y)) + (m.z - s.z) * (m.z - s.z) <= s.chord"
 )
+#: Searches that are sent to Lucene at a time.
+_ROWS = 100_000
 _SIDES = ("west", "south", "east", "north")
 _BOX = ", ".join(f"{side} float8" for side in _SIDES)
 #: Whether the boxes of message m and subscription s meet, closed and in doubles.
@@ -72,7 +80,7 @@ class Peer(SubscriptionIndex):
 
     def insert(self, table: SubscriptionTable) -> Int32:
         if len(table):
-            self._take_in(rows_of(table))
+            self._take_in(table)
         return self.slots.insert(table.number)
 
     def _post(self, slots: Int32) -> None:
@@ -108,7 +116,7 @@ class Peer(SubscriptionIndex):
         return self._sql.cursor().execute(statement, *given)
 
     @abstractmethod
-    def _take_in(self, rows: pa.Table) -> None: ...
+    def _take_in(self, table: SubscriptionTable) -> None: ...
 
     @abstractmethod
     def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +135,13 @@ def rows_of(table: SubscriptionTable) -> pa.Table:
     columns: dict[str, Any] = dict(zip(_SIDES, table.region.T, strict=True))
     if table.filter_words.shape[0]:
         columns |= searches.columns_of(table)
+        del columns["asked"]
     return pa.table({"number": table.number, "rarest": table.terms[first], **columns, "rest": rest})
+
+
+def _bits(*columns: np.ndarray) -> list[np.ndarray]:
+    """The bits of doubles as int64."""
+    return [np.ascontiguousarray(column).view(np.int64) for column in columns]
 
 
 def homes_of(batch: MessageBatch) -> dict[str, Any]:
@@ -170,7 +184,8 @@ class DuckDB(Peer):
         self._others.insert(searches.beyond_joins(table), table.number.astype(np.int32))
         return super().insert(table)
 
-    def _take_in(self, rows: pa.Table) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
+        rows = rows_of(table)
         rows = rows.drop_columns(["shape", "query"]) if "shape" in rows.column_names else rows
         if not len(self):
             filters = f"{_FILTERS}, " if "chord" in rows.column_names else ""
@@ -271,8 +286,9 @@ class PostGIS(Peer):
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)
 
-    def _take_in(self, rows: pa.Table) -> None:
+    def _take_in(self, table: SubscriptionTable) -> None:
         """The first call makes the indexes, after loading."""
+        rows = rows_of(table)
         if not self._made:
             self._make("chord" in rows.column_names)
         self._copy("subscriptions", rows)
@@ -310,7 +326,104 @@ class PostGIS(Peer):
         super().close()
 
 
-PEERS: dict[str, type[Peer]] = {"postgis": PostGIS, "duckdb": DuckDB}
+class Lucene(Peer):
+    """Lucene's Monitor in a process of its own, on one thread (`benchmarks/LuceneMonitor.java`).
+
+    Its presearcher knows the words of a search, the cells of a grid that its box meets, and the bands of prices that it
+    asks for; a message must have one term of each of the `passes` rarest of these. Candidates are tested by Lucene's
+    own queries of words, and by one of ours for all else. What Java takes from numbers and texts to pairs is
+    `joined_s`.
+    """
+
+    name = "lucene"
+    passes, threads, batch = 2, 1, 1
+    install = runtimes.LUCENE_INSTALL
+    _flags = "-Xmx6g", "-Xms1g", "-XX:+UseSerialGC"
+
+    @classmethod
+    def absence(cls) -> str | None:
+        if runtimes.jdk() and runtimes.lucene_jars():
+            return None
+        return f"Lucene {runtimes.LUCENE} or Java {runtimes.JAVA} is not here. Install it: {cls.install}"
+
+    def __init__(self, space: Space):
+        super().__init__(space)
+        how = [f"-D{name}={getattr(self, name)}" for name in ("passes", "threads", "batch")]
+        found = runtimes.jdk()
+        assert found is not None, self.install
+        home, self._java = found
+        jars, source = ":".join(map(str, runtimes.lucene_jars())), Path(__file__).with_name("LuceneMonitor.java")
+        program = [home / "bin/java", *self._flags, *how, "-cp", jars, source]
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def _told(self, command: str, rows: np.ndarray, texts: Sequence[str] = ()) -> tuple[int, np.ndarray]:
+        """The number of an answer, and its pairs."""
+        text = "\n".join(texts).encode()
+        head = struct.pack("<4q", ord(command), *rows.shape, len(text))
+        sent, back = self._process.stdin, self._process.stdout
+        assert sent is not None and back is not None
+        sent.write(head + np.ascontiguousarray(rows, np.int64).tobytes() + text)
+        sent.flush()
+        answer = back.read(16)
+        if len(answer) < 16:
+            raise EngineError(f"{self.name}: Java has ended with code {self._process.wait()}; what it printed says why")
+        number, pairs = struct.unpack("<2q", answer)
+        return number, np.frombuffer(back.read(8 * pairs), np.int32).reshape(-1, 2)
+
+    def _take_in(self, table: SubscriptionTable) -> None:
+        """The number, box, ranges and circle of each, as int64 and the bits of float64; words, types and shape."""
+        if not table.filter_words.shape[0]:
+            table = table.having(filter_offsets=np.zeros(len(table) + 1, np.int64))
+        for rows in np.split(np.arange(len(table)), range(_ROWS, len(table), _ROWS)):
+            some = table.take(rows)
+            given = searches.columns_of(some)
+            numbers = [some.number, *_bits(*some.region.T)]
+            numbers += [given[name] for name in ("price_low", "price_high", "beds_low")]
+            numbers += _bits(*(given[name] for name in ("x", "y", "z", "chord")))
+            texts = zip(given["asked"], given["types"], given["shape"], strict=True)
+            lines = [f"{asked}\t{','.join(map(str, types or ()))}\t{shape or ''}" for asked, types, shape in texts]
+            self._told("A", np.stack(numbers, axis=1), lines)
+
+    def _find(self, batch: MessageBatch) -> tuple[np.ndarray, np.ndarray]:
+        missing = np.full(len(batch), MISSING_KEY)
+        homes = homes_of(batch) or dict.fromkeys(("price", "beds", "type", *"xyz"), missing)
+        numbers = _bits(*(getattr(batch, side) for side in _SIDES))
+        numbers += [np.asarray(homes[name]).view(np.int64) for name in ("price", "beds", "type", *"xyz")]
+        # without an order of words any will do
+        texts = searches.texts_of(batch) or searches.joined(batch.term_offsets, batch.terms)
+        taken, pairs = self._told("M", np.stack(numbers, axis=1), texts)
+        self.joined_s += taken / 1e9
+        return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+
+    def _unpost(self, slots: Int32) -> None:
+        self._told("D", self.numbers(slots)[:, None])
+
+    def version(self) -> str:
+        return f"Lucene {runtimes.LUCENE}, Java {self._java}"
+
+    def size_bytes(self) -> int:
+        """The heap after a collection, less what it was before any search."""
+        return self._told("S", np.zeros((0, 0)))[0]
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.communicate(timeout=60)
+
+
+class LuceneOnTwo(Lucene):
+    """Likewise, on two threads: each has messages of its own."""
+
+    name, threads = "lucene_on_two", 2
+
+
+class LuceneByOneTerm(Lucene):
+    """Likewise, where a message must have one term of the rarest of a search's alone."""
+
+    name, passes = "lucene_by_one_term", 1
+
+
+#: Peers by name.
+PEERS: dict[str, type[Peer]] = {each.name: each for each in (PostGIS, DuckDB, Lucene, LuceneOnTwo, LuceneByOneTerm)}
 
 
 def with_peers(kind: Kind) -> Kind:

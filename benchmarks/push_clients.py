@@ -1,7 +1,7 @@
 """Processes that read what is pushed: many sockets in one loop without tasks, so that they cost little.
 
 A collector connects, says "ready" through its pipe, and notes when each event was read until it gets an `End`; then it
-sends what it has noted, and its processor time.
+sends what it has noted, and its processor time. Of a server that is killed and started again it reads on (`resumes`).
 """
 
 import re
@@ -18,6 +18,8 @@ from benchmarks.push_load import Received
 
 #: Seconds within which all clients are connected, and that a collector reads on once it has all: more may come.
 _CONNECT_S, _LONGER_S = 60.0, 0.3
+#: Seconds between two tries to connect again.
+_AGAIN_S = 0.1
 
 
 class Reading(NamedTuple):
@@ -26,7 +28,10 @@ class Reading(NamedTuple):
     host, port
     requests : tuple of bytes    what each client sends
     joined, times                a client follows once it has read these bytes so often
-    event : bytes                pattern with two groups, the numbers of subscription and message, to the event's end
+    event : bytes
+        Pattern to the event's end with groups for the numbers of subscription and message, and perhaps its `as_of`.
+    resumes : bool
+        A client whose connection has ended connects again behind the last event that it has read.
     """
 
     host: str
@@ -35,6 +40,7 @@ class Reading(NamedTuple):
     joined: bytes
     times: int
     event: bytes
+    resumes: bool = False
 
 
 class End(NamedTuple):
@@ -56,7 +62,7 @@ class _Book:
     """Events as they come."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[float, int, int, int]] = []
+        self.rows: list[tuple[float | int, ...]] = []
         self._end: End | None = None
         self._whole_s = float("inf")
 
@@ -70,7 +76,7 @@ class _Book:
 
     def collected(self, begun_s: float, ended: int) -> Collected:
         spent_s = time.process_time() - begun_s
-        columns = list(zip(*self.rows, strict=True)) or [()] * 4
+        columns: Any = list(zip(*self.rows, strict=True)) or [()] * 4
         at_s, *numbers = columns
         return Collected(Received(np.array(at_s, float), *(np.array(n, np.int64) for n in numbers)), spent_s, ended)
 
@@ -80,34 +86,63 @@ def collect(pipe: Connection, reading: Reading) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, len(reading.requests) + 100)), hard))
     selector = selectors.DefaultSelector()
-    sockets = []
-    for number, request in enumerate(reading.requests):
-        one = socket.create_connection((reading.host, reading.port), _CONNECT_S)
-        one.sendall(request)
-        one.setblocking(False)
-        selector.register(one, selectors.EVENT_READ, number)
-        sockets.append(one)
+    for number in range(len(reading.requests)):
+        _connect(selector, reading, number)
     _await_joined(selector, reading)
     pipe.send("ready")
     begun_s, book, ended = time.process_time(), _Book(), 0
-    tails = [b""] * len(sockets)
-    whole = re.compile(reading.event)
+    tails, last_ids = [b""] * len(reading.requests), [b""] * len(reading.requests)
+    away: list[int] = []
+    whole, again_s = re.compile(reading.event), 0.0
     while not book.is_over(pipe):
+        if away and time.monotonic() >= again_s:
+            away, again_s = _connected_again(selector, reading, away, last_ids), time.monotonic() + _AGAIN_S
         for key, _ in selector.select(0.02):
             data, client = _read(key.fileobj), key.data
             if not data:
-                selector.unregister(key.fileobj)
-                ended += 1
+                _end(selector, key.fileobj)
+                tails[client] = b""
+                ended += not reading.resumes
+                away += [client] if reading.resumes else []
                 continue
             now_s, data, last = time.monotonic(), tails[client] + data, 0
             for match in whole.finditer(data):
-                book.rows.append((now_s, client, int(match[1]), int(match[2])))
+                book.rows.append((now_s, client, *map(int, match.groups())))
                 last = match.end()
             # the begin of an event that is not whole yet is behind the last line that is
-            tails[client] = data[max(last, data.rfind(b"\n\n") + 1) :]
+            done = data.rfind(b"\n\n") + 1
+            if reading.resumes and (found := data.rfind(b"id: ", 0, done)) >= 0:
+                last_ids[client] = data[found + 4 : data.index(b"\n", found)]
+            tails[client] = data[max(last, done) :]
     pipe.send(book.collected(begun_s, ended))
-    for one in sockets:
-        one.close()
+    for key in list(selector.get_map().values()):
+        _end(selector, key.fileobj)
+
+
+def _connect(selector: selectors.BaseSelector, reading: Reading, client: int, last_id: bytes = b"") -> None:
+    """A client's socket, with its request sent."""
+    one = socket.create_connection((reading.host, reading.port), _CONNECT_S)
+    head = b"\r\nLast-Event-ID: %b\r\n\r\n" % last_id if last_id else b"\r\n\r\n"
+    one.sendall(reading.requests[client].removesuffix(b"\r\n\r\n") + head)
+    one.setblocking(False)
+    selector.register(one, selectors.EVENT_READ, client)
+
+
+def _end(selector: selectors.BaseSelector, one: Any) -> None:
+    selector.unregister(one)
+    one.close()
+
+
+def _connected_again(
+    selector: selectors.BaseSelector, reading: Reading, away: list[int], last_ids: list[bytes]
+) -> list[int]:
+    """The clients that are still away, since the server takes no connections yet."""
+    for place, client in enumerate(away):
+        try:
+            _connect(selector, reading, client, last_ids[client])
+        except OSError:
+            return away[place:]
+    return []
 
 
 def _await_joined(selector: selectors.BaseSelector, reading: Reading) -> None:

@@ -35,12 +35,16 @@ class Messages(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Events that clients have read, one a row: when (monotonic seconds), the client, the subscription, the message."""
+    """Events that clients have read, one a row: when (monotonic seconds), the client, the subscription, the message.
+
+    `as_of`, where it was read: the seq at the end of the boundary that the update belongs to.
+    """
 
     at_s: np.ndarray
     client: np.ndarray
     subscription: np.ndarray
     message: np.ndarray
+    as_of: np.ndarray | None = None
 
 
 def make_subscriptions(count: int, seed: int) -> Subscriptions:

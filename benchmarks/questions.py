@@ -129,7 +129,7 @@ def _results(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabu
 
 def _preview(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabulary) -> None:
     past = Past.of(index.segments(index.next_seq - 1))
-    preview_of(parsed, KINDS, vocabulary, past, lambda _: {}, 0)
+    preview_of(parsed, {}, KINDS, vocabulary, past, lambda _: {}, 0)
 
 
 def _backfill(index: MessageIndex, parsed: ParsedSubscription, vocabulary: Vocabulary) -> None:

@@ -172,14 +172,15 @@ def columns_of(table: SubscriptionTable) -> dict[str, Any]:
 
     `price_low`, `price_high`, `beds_low` (keys, the least and the largest where there is no condition), `types` (list
     of keys, or None), `x`, `y`, `z`, `chord` (centre and largest squared chord, infinity without a circle), `shape`
-    (the octagon as WKT, or None), and `query` (what is asked of words, as `to_tsquery` reads it; None of keywords
-    alone).
+    (the octagon as WKT, or None), `asked` (what is asked of words, as `to_tsquery` reads it), and `query` (the same, or
+    None of keywords alone).
     """
     n = len(table)
     price_low, price_high, beds_low = np.full(n, MISSING_KEY), np.full(n, _LAST), np.full(n, MISSING_KEY)
     types: list[list[int] | None] = [None] * n
     shapes: list[str | None] = [None] * n
     queries: list[str | None] = [None] * n
+    all_asked: list[str] = []
     circles = np.zeros((n, 4))
     circles[:, 3] = np.inf
     for row in range(n):
@@ -202,10 +203,12 @@ def columns_of(table: SubscriptionTable) -> dict[str, Any]:
             elif operation == POLYGON:
                 corners = np.array(own[-2 * own[0] :], np.int64).view(np.float64).reshape(2, -1).T
                 shapes[row] = "POLYGON((" + ", ".join(f"{lon!r} {lat!r}" for lon, lat in corners.tolist()) + "))"
-        queries[row] = " & ".join(asked) if is_query else None
+        all_asked.append(" & ".join(asked))
+        queries[row] = all_asked[row] if is_query else None
     circle = dict(zip(("x", "y", "z", "chord"), circles.T, strict=True))
     prices = {"price_low": price_low, "price_high": price_high}
-    return {**prices, "beds_low": beds_low, "types": types, **circle, "shape": shapes, "query": queries}
+    beside = {"types": types, **circle, "shape": shapes, "query": queries, "asked": all_asked}
+    return {**prices, "beds_low": beds_low, **beside}
 
 
 def _asked(term: int) -> str:
@@ -215,8 +218,13 @@ def _asked(term: int) -> str:
 
 def texts_of(batch: MessageBatch) -> list[str]:
     """The texts of messages; none where they have no order."""
-    names, offsets = list(map(word_of, batch.order.tolist())), batch.order_offsets.tolist()
-    return [" ".join(names[first:last]) for first, last in zip(offsets, offsets[1:], strict=False)]
+    return joined(batch.order_offsets, batch.order)
+
+
+def joined(offsets: Int64, terms: Int32) -> list[str]:
+    """The names of the words of each row."""
+    names, cuts = list(map(word_of, terms.tolist())), offsets.tolist()
+    return [" ".join(names[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
 
 
 def apart(arrays: Mapping[str, np.ndarray], live: int) -> dict[str, float]:

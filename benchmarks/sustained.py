@@ -21,14 +21,13 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import psutil
 
 from benchmarks import command
-from benchmarks.push_ways import Paced
 from benchmarks.way_in import lines_of
 from matching.text import tokenise
 from tests.support.serving import NDJSON, Served, free_port, kill
@@ -40,6 +39,8 @@ _AT_ONCE, _GROUP = 20_000, 1_000
 _QUIET_S, _DRAIN_S = 3.0, 300.0
 #: Seconds after which a producer that waits for outcomes looks whether the server is still there.
 _LOOK_S = 0.5
+#: Seconds from the start to the first message.
+_FIRST_S = 0.3
 #: Commonest words, which no search has.
 _COMMON = 100
 _EVENT = re.compile(rb'"subscription_id":"s(\d+)","message_id":"m(\d+)"')
@@ -51,6 +52,11 @@ class Homes(NamedTuple):
     tails: list[bytes]
     words: list[list[str]]
     place: np.ndarray
+
+    def lines(self, first: int, end: int) -> bytes:
+        """The messages of these numbers."""
+        turn = len(self.tails)
+        return b"".join([b'{"id":"m%d"%b' % (number, self.tails[number % turn]) for number in range(first, end)])
 
 
 class Searches(NamedTuple):
@@ -183,30 +189,41 @@ def _read_on(port: int, state: dict[str, Any], parts: list[Any], over: threading
         over.wait(0.1)
 
 
-class _Producer:
+class Lines(Protocol):
+    """Messages by number, as lines of JSON."""
+
+    def lines(self, first: int, end: int) -> bytes: ...
+
+
+class Producer:
     """Sends messages to a server that may be killed, and notes when each group was sent and acknowledged.
+
+    Parameters
+    ----------
+    messages : Lines
+    ahead : int     groups that are sent before their outcomes come; 0: as many as the sockets keep
+    group : int     messages that are due at one time, and sent together
 
     Attributes
     ----------
     acknowledged : int     outcomes so far, in the order of the messages
+    due_s : list of float
+        When each group was due first, or sent at no rate.
     sent_s : list of float
-        When the group of each thousand was sent first.
+        When it was sent first.
     late_s : list of float
         From when a group was due, or sent at no rate, to its last outcome; those around a kill are left out.
     """
 
-    def __init__(self, homes: Homes, ahead: int = 0):
-        self._ahead = ahead or 2**62
+    def __init__(self, messages: Lines, ahead: int = 0, group: int = _GROUP):
+        self._ahead, self._group = ahead or 2**62, group
         self._came = threading.Condition()
         self.acknowledged = 0
         self.refused = 0
+        self.due_s: list[float] = []
         self.sent_s: list[float] = []
         self.late_s: list[float] = []
-        self._homes = homes
-
-    def lines(self, first: int, end: int) -> bytes:
-        tails, turn = self._homes.tails, len(self._homes.tails)
-        return b"".join([b'{"id":"m%d"%b' % (number, tails[number % turn]) for number in range(first, end)])
+        self._messages = messages
 
     def run(self, port: int, rate: float, stop_s: float) -> None:
         """Send until a time (monotonic), and take all outcomes; or until the server is gone."""
@@ -221,11 +238,12 @@ class _Producer:
         reading.start()
         with suppress(OSError):
             for begin in self._turns(first, rate, stop_s, due):
-                data = self.lines(begin, begin + _GROUP)
+                data = self._messages.lines(begin, begin + self._group)
                 self._await_outcomes(begin, reading)
                 if not rate:
                     due[-1] = time.monotonic()
-                if begin // _GROUP >= len(self.sent_s):
+                if begin // self._group >= len(self.sent_s):
+                    self.due_s.append(due[-1])
                     self.sent_s.append(time.monotonic())
                 connection.send(b"%x\r\n%b\r\n" % (len(data), data))
             connection.send(b"0\r\n\r\n")
@@ -235,23 +253,20 @@ class _Producer:
     def _await_outcomes(self, begin: int, reading: threading.Thread) -> None:
         """Wait while too many groups before this one have no outcomes."""
         with self._came:
-            while begin - self.acknowledged >= self._ahead * _GROUP and reading.is_alive():
+            while begin - self.acknowledged >= self._ahead * self._group and reading.is_alive():
                 self._came.wait(_LOOK_S)
 
-    @staticmethod
-    def _turns(first: int, rate: float, stop_s: float, due: list[float]) -> Iterator[int]:
-        if not rate:
-            while time.monotonic() < stop_s:
-                due.append(time.monotonic())
-                yield first
-                first += _GROUP
-            return
-        paced = Paced(rate / _GROUP, 2**62)
-        while (wait_s := paced.begun_s + len(due) * _GROUP / rate - time.monotonic()) < stop_s - time.monotonic():
-            time.sleep(max(0.0, wait_s))
-            due.append(paced.begun_s + len(due) * _GROUP / rate)
+    def _turns(self, first: int, rate: float, stop_s: float, due: list[float]) -> Iterator[int]:
+        begun_s = time.monotonic() + _FIRST_S
+        while True:
+            now_s = time.monotonic()
+            due_s = begun_s + len(due) * self._group / rate if rate else now_s
+            if max(due_s, now_s) >= stop_s:
+                return
+            time.sleep(max(0.0, due_s - now_s))
+            due.append(due_s)
             yield first
-            first += _GROUP
+            first += self._group
 
     def _outcomes(self, connection: http.client.HTTPConnection, first: int, due: list[float]) -> None:
         tail = b""
@@ -263,7 +278,7 @@ class _Producer:
                 self.refused += whole.count(b'"status":"refused"')
                 before, self.acknowledged = self.acknowledged, self.acknowledged + outcomes
                 now_s = time.monotonic()
-                groups = range((before - first) // _GROUP, (self.acknowledged - first) // _GROUP)
+                groups = range((before - first) // self._group, (self.acknowledged - first) // self._group)
                 self.late_s += [now_s - due[group] for group in groups]
                 with self._came:
                     self._came.notify()
@@ -287,7 +302,7 @@ def bench(
     made, inside = searches_of(homes, searches, matches, seed)
     tell(f"{len(homes.tails):,} messages, {searches:,} searches {2 * made.reach:.3f} degrees wide")
     port, restarts, spent_s, run_s = free_port(), [], 0.0, 0.0
-    producer = _Producer(homes, ahead)
+    producer = Producer(homes, ahead)
     with tempfile.TemporaryDirectory(prefix="skyray-sustained-") as scratch:
         words = Path(scratch) / "out", *options.split()
         context = get_context("spawn")
@@ -303,19 +318,19 @@ def bench(
             client = context.Process(target=follow, args=(other, port), daemon=True)
             client.start()
             pipe.recv()
-            run_s, spent_s = _part(served, producer, port, rate, seconds / (kills + 1), kills > 0)
+            run_s, spent_s = send_part(served, producer, port, rate, seconds / (kills + 1), kills > 0)
             if not kills:
-                _await_quiet(pipe)
+                await_quiet(pipe)
         for number in range(kills):
             began_s = time.monotonic()
             with Served(*words, port=port) as served:
                 restarts.append(time.monotonic() - began_s)
                 tell(f"killed with {producer.acknowledged:,} acknowledged, ready again in {restarts[-1]:.1f} s")
                 last = number + 1 == kills
-                took_s, more_s = _part(served, producer, port, rate, seconds / (kills + 1), not last)
+                took_s, more_s = send_part(served, producer, port, rate, seconds / (kills + 1), not last)
                 run_s, spent_s = run_s + took_s, spent_s + more_s
                 if last:
-                    _await_quiet(pipe)
+                    await_quiet(pipe)
                     served.end(120)
         pipe.send("end")
         book = pipe.recv()
@@ -341,8 +356,8 @@ def bench(
     }  # fmt: skip
 
 
-def _part(
-    served: Served, producer: _Producer, port: int, rate: float, seconds: float, killed: bool
+def send_part(
+    served: Served, producer: Producer, port: int, rate: float, seconds: float, killed: bool
 ) -> tuple[float, float]:
     """Send for some seconds, and kill the server at their end, or take all outcomes; seconds, also of its processor."""
     process = psutil.Process(served.process.pid)
@@ -363,7 +378,7 @@ def _part(
     return run_s, (spent[0] if killed else sum(process.cpu_times()[:2])) - before
 
 
-def _await_quiet(pipe: Connection) -> None:
+def await_quiet(pipe: Connection) -> None:
     deadline_s = time.monotonic() + _DRAIN_S
     while time.monotonic() < deadline_s:
         pipe.send("state")
@@ -373,7 +388,7 @@ def _await_quiet(pipe: Connection) -> None:
         time.sleep(0.2)
 
 
-def _judged(producer: _Producer, book: Book, inside: Sequence[np.ndarray]) -> dict[str, Any]:
+def _judged(producer: Producer, book: Book, inside: Sequence[np.ndarray]) -> dict[str, Any]:
     """The book against the searches that each acknowledged message reaches; another may have updates (`unsure`)."""
     turn, last = len(inside), producer.acknowledged
     width = np.int64(2**32)

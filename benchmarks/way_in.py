@@ -26,8 +26,8 @@ from benchmarks import command
 from benchmarks.stopwatch import in_turns
 from gateway.live import pipe as pipes
 from gateway.live.admission import Admission
-from gateway.live.batching import InputLine
 from gateway.live.in_flight import InFlight
+from gateway.live.open_batch import InputLine
 from gateway.live.opening import open_stream
 from gateway.live.pipe import Pipe
 from spouts.cutting import Rows

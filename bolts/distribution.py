@@ -16,6 +16,7 @@ from bolts.payloads import Addressed, Part, Register, Relaxed, StreamBatch, unch
 from bolts.saved import router_of, subscriptions_of
 from distribution.router import Router
 from distribution.splitting import split
+from distribution.targets import bits_of
 from distribution.window_parts import WindowParts, window_load
 from matching.influence import NO_INFLUENCE, Radii
 from matching.kind_table import Kinds
@@ -35,6 +36,9 @@ def _shared_columns(nothing: MessageBatch) -> MessageBatch:
 
 
 _NOTHING = keep(_shared_columns(NO_MESSAGES))
+#: Of all pairs of message and query task, the share from which the whole batch goes to all tasks: to cut it up and to
+#: pack each part costs more than the messages that a task does not take.
+_NEARLY_ALL = 0.75
 
 
 class DistributionBolt(Bolt):
@@ -116,8 +120,7 @@ class DistributionBolt(Bolt):
         ended = batch.ended if self.table.needs_ended or self.objects else NO_MESSAGES
         if self.table.sends_all:
             part = Part(boundary, messages, ended, has_changes=batch.has_changes)
-            self.context.emit("whole", part)
-            self._count_whole(part)
+            self._send_whole(part, [len(messages)] * self.query_tasks)
         else:
             self._send_parts(batch, ended)
         self.messages += len(messages)
@@ -136,6 +139,11 @@ class DistributionBolt(Bolt):
     def _send_parts(self, batch: StreamBatch, ended: MessageBatch) -> None:
         messages = batch.messages
         sent = self.table.route(messages)
+        lengths, pairs = [rows.shape[0] for rows in sent], self.query_tasks * len(messages)
+        if sum(lengths) >= _NEARLY_ALL * pairs > 0 and not (len(ended) or self.table.loses):
+            targets = bits_of(sent, len(messages)) if sum(lengths) < pairs else None
+            self._send_whole(Part(batch.boundary, messages, _NOTHING, _NOTHING, batch.has_changes, targets), lengths)
+            return
         ends_sent = []
         if len(ended):
             ends_sent = self.table.route(ended) if self.objects else self.table.route_ended(ended)
@@ -151,17 +159,20 @@ class DistributionBolt(Bolt):
         for task, columns in enumerate(zip(parts, ends, lost, strict=True)):
             own, ending, withheld = (each if len(each) else _NOTHING for each in columns)
             self.context.emit("parts", Part(batch.boundary, own, ending, withheld, batch.has_changes), to=task)
-        lengths = np.array([len(part) for part in parts])
-        self.sent += lengths
-        self.sent_in_all += int(lengths.sum())
-        self.sent_bytes += sum(sizes) + sum(end_sizes)
+        self._count([len(part) for part in parts], sum(sizes) + sum(end_sizes))
 
-    def _count_whole(self, part: Part) -> None:
-        """Count a part that every query task gets."""
-        self.sent += len(part.messages)
-        self.sent_in_all += self.query_tasks * len(part.messages)
-        columns = {id(column): column.nbytes for rows in (part.messages, part.ended) if len(rows) for column in rows}
-        self.sent_bytes += self.query_tasks * sum(columns.values())
+    def _send_whole(self, part: Part, lengths: list[int]) -> None:
+        """Send a part to every query task; `lengths` says how many of its messages each of them takes."""
+        self.context.emit("whole", part)
+        tables = [rows for rows in (part.messages, part.ended) if len(rows)]
+        columns = {id(column): column.nbytes for table in tables for column in table}
+        of_targets = 0 if part.targets is None else part.targets.nbytes
+        self._count(lengths, self.query_tasks * (sum(columns.values()) + of_targets))
+
+    def _count(self, lengths: list[int], sent_bytes: int) -> None:
+        self.sent += np.array(lengths)
+        self.sent_in_all += sum(lengths)
+        self.sent_bytes += sent_bytes
 
     def _relax(self, request: Addressed) -> None:
         relax = request.body

@@ -171,7 +171,8 @@ class IdColumn:
         if highest >= self.end or lowest < 0:
             raise self._unknown(numbers[(numbers >= self.end) | (numbers < 0)])
         if lowest >= self.first:
-            return self._hashes[numbers - self.first]
+            # `take` is twice as fast as an index; that all are inside is known
+            return self._hashes.take(numbers - self.first if self.first else numbers)
         recent = numbers >= self.first
         hashes = np.empty(numbers.shape[0], np.uint64)
         hashes[recent] = self._hashes[numbers[recent] - self.first]

@@ -5,7 +5,7 @@
     changes     subscriptions -> distribution,  ChangeList      all; none for a batch that has no changes
                 query, delivery                                 (`StreamBatch.has_changes`)
     parts       distribution -> query           Part            direct: one for every query task, maybe empty
-    whole       distribution -> query           Part            all: instead of parts, where all get the same
+    whole       distribution -> query           Part            all: instead of parts, where all get all, or nearly so
     window      distribution -> tuples          Part            direct: what each tuple task stores, maybe nothing
     ids         messages -> delivery            MessageIds      all
     updates     query -> delivery               Closed          direct: each subscription's updates to its delivery task
@@ -121,7 +121,8 @@ class Part(NamedTuple):
 
     `ended` are those of `StreamBatch.ended` that the receiver must process: query tasks match them, tuple tasks store
     them. `withheld` are messages that a signature with false negatives filters out: their matches are counted only.
-    `has_changes` as of `StreamBatch`.
+    `has_changes` as of `StreamBatch`. `targets` (`distribution.targets`) say which messages of a part for all are those
+    of each task; None if all are.
     """
 
     boundary: Boundary
@@ -129,6 +130,7 @@ class Part(NamedTuple):
     ended: MessageBatch = NO_MESSAGES
     withheld: MessageBatch = NO_MESSAGES
     has_changes: bool = True
+    targets: Int64 | None = None
 
 
 class MessageIds(NamedTuple):

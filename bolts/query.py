@@ -24,6 +24,7 @@ from bolts.state_parts import named
 from distribution.router import Router
 from distribution.signatures.claims import Claims
 from distribution.signatures.signature import QuerySignature
+from distribution.targets import rows_for
 from matching.half_life import DecayParameters
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
@@ -171,7 +172,7 @@ class QueryBolt(Bolt):
         payload = delivery.payload
         if delivery.stream in ("whole", "parts"):
             number = payload.boundary.number
-            self.inputs.put(number, "parts", payload)
+            self.inputs.put(number, "parts", self._own_part(payload))
             if not payload.has_changes:
                 self.inputs.put(number, "changes", unchanged(number))
             self._advance()
@@ -229,6 +230,14 @@ class QueryBolt(Bolt):
         }
 
     # -- batches
+
+    def _own_part(self, part: Part) -> Part:
+        """A part with the messages for this task alone."""
+        if part.targets is None:
+            return part
+        rows, messages = rows_for(part.targets, self.context.task), part.messages
+        mine = messages if rows.shape[0] == len(messages) else messages.take(rows)
+        return part._replace(messages=mine, targets=None)
 
     def _advance(self) -> None:
         while (ready := self.inputs.pop()) is not None:

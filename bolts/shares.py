@@ -124,11 +124,6 @@ class Owners:
 class OwnNames:
     """Names of the subscriptions that one of several delivery tasks owns; like `bolts.names.IdColumn` otherwise.
 
-    Parameters
-    ----------
-    task, tasks : int
-    keep_names : bool
-
     Notes
     -----
     O(1) a look-up; 4 bytes for each subscription of the run beside what `IdColumn` takes for those that are owned.

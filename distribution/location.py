@@ -87,7 +87,9 @@ class LocationRouter(Router):
     def _part(self, loads: Loads) -> None:
         self.loads = loads
         self.owner = cut(loads.weight, self.tasks)
-        self.similarity = np.ascontiguousarray(_similarities(self.owner, self.tasks, self.space).T)
+        best = _similarities(self.owner, self.tasks, self.space).T
+        # slack for what both sides of a comparison are rounded by, too; beyond -1 and 1 no rounding decides
+        self.similarity = np.ascontiguousarray(best + 2 * _SLACK, np.float32)
 
     def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
         mine = [each for each in states if _PREFIX + "seen" in each]
@@ -188,7 +190,7 @@ class LocationTable(RoutingTable):
         self.subscriptions = PointSubscriptions(router.space.max_distance)
         self._task = np.zeros(0, np.int32)
         self._version = np.zeros(0, np.int64)
-        self._least = np.full((0, router.tasks), np.inf)
+        self._least = np.full((0, router.tasks), np.inf, np.float32)
         self._has_boxes = self._has_centres = False
         self._stale = 0
         self._board = board_of(router)
@@ -419,14 +421,14 @@ def _lower(c, slots, max_distance, task, least):
 @njit(cache=True, nogil=True)
 def _mark_bits(cell, term_offsets, terms, similarity, least, values, masks, bits):
     """Set the bits of tasks for messages that may match a subscription with a point that is assigned to the task."""
-    reached = np.empty(values.shape[0], np.int64)
+    reached = np.empty(values.shape[0], np.int32)
     for row in range(cell.shape[0]):
         reached[:] = 0
         for at in range(term_offsets[row], term_offsets[row + 1]):
             if terms[at] < least.shape[0]:
                 _reach(similarity, cell[row], least, terms[at], reached)
         for task in range(values.shape[0]):
-            bits[row, values[task]] |= masks[task] & -reached[task]
+            bits[row, values[task]] |= masks[task] & -np.int64(reached[task])
 
 
 @njit_no_refcount
@@ -437,4 +439,4 @@ def _reach(similarity, cell, least, term, reached):
     where a term is registered, and a bound of infinity is that of one that is not.
     """
     for task in range(reached.shape[0]):
-        reached[task] |= np.int64(similarity[cell, task] + _SLACK >= least[term, task])
+        reached[task] |= np.int32(similarity[cell, task] >= least[term, task])

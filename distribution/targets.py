@@ -1,8 +1,10 @@
 """Targets of a batch: a bit for each message and query task that gets it, and the rows of each task.
 
-A routing table sets the bits of a message (`Targets`); one pass over the bits gives the rows of all tasks in one array.
+A routing table sets the bits of a message; one pass over the bits gives the rows of all tasks in one array. Where most
+messages go to most tasks the bits travel with the whole batch, and a task takes its rows (`rows_for`).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,11 +48,25 @@ def rows_of(bits: Int64, tasks: int) -> list[Int64]:
     return [rows[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
 
 
+def bits_of(rows: Sequence[Int64], messages: int) -> Int64:
+    """The inverse of `rows_of`. O(messages * values + rows)."""
+    cuts, bits = np.zeros(len(rows) + 1, np.int64), no_targets(messages, len(rows))
+    np.cumsum([each.shape[0] for each in rows], out=cuts[1:])
+    _mark(np.concatenate(rows), cuts, bits)
+    return bits
+
+
+def rows_for(bits: Int64, task: int) -> Int64:
+    """Rows of the messages of one task, ascending. O(messages)."""
+    value, bit = place_of(task)
+    return np.flatnonzero(bits[:, value] & bit)
+
+
 def warmup() -> None:
     """Compile, or load from the cache, the kernels of this module."""
     bits = no_targets(1, 1)
     set_bits(np.zeros(1, np.int64), bits)
-    rows_of(bits, 1)
+    bits_of(rows_of(bits, 1), 1)
 
 
 @njit(cache=True, nogil=True)
@@ -58,6 +74,14 @@ def _set(task, passed, bits):
     for row in range(task.shape[0]):
         if passed[row]:
             bits[row, task[row] // TASKS_A_VALUE] |= np.int64(1) << (task[row] % TASKS_A_VALUE)
+
+
+@njit(cache=True, nogil=True)
+def _mark(rows, cuts, bits):
+    for task in range(cuts.shape[0] - 1):
+        bit = np.int64(1) << (task % TASKS_A_VALUE)
+        for at in range(cuts[task], cuts[task + 1]):
+            bits[rows[at], task // TASKS_A_VALUE] |= bit
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.live.admission import Admission
+from gateway.live.living_versions import LivingVersions
 from gateway.plain_values import plain_value, table_name
 from gateway.runs.explaining import ExplainedStream, explained
 from gateway.runs.match_rules import Lives
@@ -45,12 +46,12 @@ from matching.reasons import MAX_DEPTH, explain
 from matching.space import DISTANCE, Space
 from matching.validate import DELETE, ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import Vocabulary
-from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from matching.window import NO_FLOOR, Boundary, Floors, Window, stream_time
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
-from spouts.parsed import batch_of, objects_of
+from spouts.parsed import batch_of, deletion_of, deletions_in, objects_of
 from spouts.subscriptions import load_vocabulary
 from spouts.versions import LivingObjects, ObjectTable, Versions
 from topology.engines import check_distance, check_window, filter_refusal, kinds_without_objects
@@ -106,7 +107,7 @@ class Engine:
         With a time window or fading scores, a message dated more seconds than this after it is published is set aside:
         it keeps its seq and matches nothing.
     clock : callable
-        Seconds since 1970, for `max_ahead`.
+        Seconds since 1970, for `max_ahead`, `ttl_s` and `expires_at`.
     most_terms : int
         New words that are admitted at most, a tenth of them for subscriptions alone. Beyond it those of messages are
         left out and counted, and subscriptions that have some are refused (`too_many_terms`); 0: none is admitted.
@@ -128,7 +129,8 @@ class Engine:
         No result depends on them.
     objects : bool
         The stream is one of objects: every message is a version of its `object_id` (its `id` if it has none), which
-        `"deleted": true` ends, and results are over the living objects as they are.
+        `"deleted": true` ends, and results are over the living objects as they are. A version with `ttl_s` (seconds) or
+        `expires_at` ends its object with the first batch from then on.
     kinds : Kinds
 
     Attributes
@@ -227,10 +229,12 @@ class Engine:
         self._next_number = 0
         self._boundary = Boundary(-1, 0, -1, NO_FLOOR)
         self._clock = NO_FLOOR
+        self._floors = Floors(self.window, objects)
         self._messages_by_seq: dict[int, _StoredMessage] = {}
         self._sweep_at = _KEPT
         self._lives = Lives()  # of the messages that are kept
         self._versions: ObjectTable = LivingObjects() if objects else Versions()
+        self._living = LivingVersions() if objects else None  # what ends by time
         self._ended = np.zeros(0, np.int64)  # removed with the last batch: their updates still need names
 
     def subscribe(self, subscription: Mapping[str, Any] | None = None, **columns: Any) -> str:
@@ -284,7 +288,7 @@ class Engine:
             Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op` and the sides of a rectangle
             `west`, `south`, `east`, `north`; other columns are ignored. Values may be NumPy's; NaN, NaT and NA are
             missing values. A bad one is counted in `rejected`, the others are matched. Without messages: updates of the
-            changes of subscriptions since the last batch.
+            changes of subscriptions since the last batch, and of objects that have ended by time.
 
         Returns
         -------
@@ -317,11 +321,13 @@ class Engine:
         """The parsed message of a row, or the reason code of its refusal, which is counted."""
         try:
             plain = _plain_row(row)
+            if self._living is not None and isinstance(plain, Mapping) and (what := self._living.refusal(plain)):
+                raise InputError("too_many_objects", what)
             found = self._admission.message(plain)
             if isinstance(found, ParsedMessage):
                 self._admission.recent.note(plain, MESSAGE_ROLES, self.vocabulary.attributes)
             return found
-        except InputError as error:  # it is too deep
+        except InputError as error:  # it is too deep, or an object too many
             self.rejected[error.reason_code] += 1
             return error.reason_code
 
@@ -329,6 +335,9 @@ class Engine:
         """Match messages as one batch, with which new terms are admitted."""
         first = self._boundary.last_seq + 1
         new_terms = self._admission.new_terms
+        if self._living is not None:
+            names = self._living.expired(self._admission.now_us(), len(self._living))
+            taken = [*(deletion_of(name, self.space) for name in names), *taken]
         block = MessageBlock.of(taken, self.vocabulary.attributes)
         cut = new_terms.words.cut(block.words())
         new_terms.admit(new_terms.words.new_terms(cut), first)
@@ -337,11 +346,15 @@ class Engine:
         batch = batch_of(block, terms, self.vocabulary, first, self.space, self.window)
         self._clock = stream_time(batch.life, self._clock)
         last = first + len(taken) - 1
-        boundary = Boundary(self._boundary.number + 1, first, last, self.window.floor(last, self._clock))
+        floor = self._floors.at(last, self._clock, np.flatnonzero(deletions_in(block)) + first)
+        boundary = Boundary(self._boundary.number + 1, first, last, floor)
         for seq, (parsed, life) in enumerate(zip(taken, batch.life.tolist(), strict=True), start=first):
             self._messages_by_seq[seq] = _StoredMessage(parsed, life, self.vocabulary.first_id)
-            self._lives.take(seq, parsed.object_id, parsed.op == DELETE)
+            if not (parsed.ahead and self._living is not None):
+                self._lives.take(seq, parsed.object_id, parsed.op == DELETE)
         batch = self._versions.feed(batch, objects_of(block), block.ahead)
+        if self._living is not None:
+            self._living.take(first, block, terms)
         added = self._added_table()
         removed = Removals(
             np.array([number for number, _, _ in self._removed], np.int64),
@@ -414,8 +427,10 @@ class Engine:
         owner = self._owners[known.number]
         table = build_table([known.parsed], [known.number], [owner.at])
         last_seq, given = self._boundary.last_seq, (self.vocabulary, self.kinds, self.window, self.space, self.fading)
-        stream = ExplainedStream(*given, self._read, lambda row: "ahead" if row.ahead else "")
-        return explained(stream, [self._kept()], table, owner, seq, last_seq, self._clock, ends=self._lives.ends)
+        aside, objects = lambda row: "ahead" if row.ahead else "", self._admission.objects
+        stream = ExplainedStream(*given, self._read, aside, objects)
+        ends, floor = self._lives.ends, self._boundary.floor
+        return explained(stream, [self._kept()], table, owner, seq, last_seq, self._clock, ends=ends, floor=floor)
 
     @property
     def subscriptions(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Entry point of `skyray`: handles Ctrl-C during the import of `gateway.cli`, which takes half a second.
+"""Entry point of `skyray`: handles signals during the import of `gateway.cli`, which takes half a second.
 
 Named in `pyproject.toml` as the script `skyray`.
 """
@@ -18,6 +18,8 @@ def main() -> int:
     """Run one command; see `gateway.cli.main`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else SIGINT is ignored, and stays so
         signal.signal(signal.SIGINT, _leave)
+    if sys.argv[1:2] in (["serve"], ["live"]) and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # they end so whenever they are told to
     if _WITH_PANDAS.isdisjoint(sys.argv[1:2]):
         sys.meta_path.insert(0, _NoPandas())
     from gateway.cli import main as run

@@ -131,7 +131,8 @@ def stream_families(
     feed: Mapping[str, Any] | None,
 ) -> Iterator[Metric]:
     """The input and the updates of a live stream or a server; `feed` as of `source_families`."""
-    yield counter("messages", "Messages that are logged", wal.next_seq - len(wal.marks))
+    yield counter("messages", "Messages that are logged", wal.next_seq - wal.mark_count)
+    yield gauge("first_kept_message", "Messages before it are gone, but for those that results have", wal.first_seq)
     yield counter("batches", "Batches that are logged", batches)
     yield labelled("refused_rows", "Rows that were refused", "reason", sorted(refused.items()))
     what = "Values of messages that do not fit their attribute, and count as missing"

@@ -19,16 +19,21 @@ from matching.window import NO_FLOOR
 MOST, MOST_TOGETHER = 10_000, 1_000_000
 
 
-def start_of(backfill: int, at: int, segments: Sequence[MessageSegment]) -> int:
-    """The seq of the first message of a backfill (`matching.filter_fields.backfill_of`). O(times of the segments)."""
+def start_of(backfill: int, at: int, segments: Sequence[MessageSegment], floor: int = 0) -> int:
+    """The seq of the first message of a backfill (`matching.filter_fields.backfill_of`), at least `floor`.
+
+    O(times of the segments)."""
     if backfill >= 0:
-        return max(0, at - backfill) if backfill else 0
-    times = [one.time_us[: max(0, at - one.first)] for one in segments]
+        return max(floor, at - backfill) if backfill else floor
+    firsts = [max(floor, one.first) for one in segments]
+    times = [
+        one.time_us[first - one.first : max(0, at - one.first)] for one, first in zip(segments, firsts, strict=True)
+    ]
     latest_us = max((int(one.max(initial=NO_FLOOR)) for one in times), default=NO_FLOOR)
-    for segment, time_us in zip(segments, times, strict=True):
+    for first, time_us in zip(firsts, times, strict=True):
         later = time_us > latest_us + backfill if latest_us != NO_FLOOR else time_us[:0]
         if later.any():
-            return segment.first + int(np.argmax(later))
+            return first + int(np.argmax(later))
     return at
 
 
@@ -39,6 +44,7 @@ def backfilled(
     segments: Sequence[MessageSegment],
     most: int = MOST,
     aside: Sequence[tuple[int, int]] = (),
+    floor: int = 0,
 ) -> tuple[Int64, bool]:
     """The messages of a backfill.
 
@@ -46,9 +52,10 @@ def backfilled(
     ----------
     conditions : SegmentConditions
     backfill, at : int
-    segments : sequence of MessageSegment    all messages before `at`
+    segments : sequence of MessageSegment    all messages before `at`, from `floor` on
     most : int                        the newest are taken
     aside : sequence of (int, int)    ranges of seqs that match nobody
+    floor : int                       earlier messages may be removed: they are not asked for
 
     Returns
     -------
@@ -62,9 +69,9 @@ def backfilled(
     EngineError
         If segments are missing.
     """
-    if sum(map(len, segments)) < at:
+    if (segments[-1].first + len(segments[-1]) if segments else floor) < at:
         raise EngineError(f"backfill before message {at:,}: the index has fewer messages; remove it, to make it again")
-    first, found, count = start_of(backfill, at, segments), list[Int64](), 0
+    first, found, count = start_of(backfill, at, segments, floor), list[Int64](), 0
     for segment in reversed(segments):
         if segment.first + len(segment) <= first or count > most:
             break

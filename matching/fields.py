@@ -18,6 +18,8 @@ from matching.pieces import text_of_columns
 
 #: What a message can have, in the order of `RawMessage`.
 MESSAGE_ROLES = ("text", "lat", "lon", "time", "id", "west", "south", "east", "north", "object_id", "op")
+#: What it can have besides in a stream of objects.
+OBJECT_ROLES = ("deleted", "ttl_s", "expires_at")
 MAX_ID_CHARACTERS = 512
 #: The years 1 to 9999, in microseconds since 1970.
 FIRST_US = -62_135_596_800 * 10**6

@@ -34,7 +34,7 @@ from matching.filter_programs import (
 from matching.geo.polygons import LIMBS, Rings, banded, lay_out, within_band
 from matching.geo.sphere import chord_limit, chord_squared, unit_vector, unit_vectors
 from matching.model import NO_WORDS, Float64, Int32, Int64, MessageBatch, SubscriptionTable, centres
-from matching.pieces import JOINED_ID
+from matching.pieces import JOINED_ID, NAMED_ID
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import as_input, grown
 
@@ -448,25 +448,49 @@ def _shared(words, begin, after, terms, first, last, most):
 def _in_a_row(words, begin, after, most_between, order, first, last):
     """Whether order[first:last] has words[begin:after] in this order, with at most so many others between.
 
-    `JOINED_ID` counts only where the words have it; two of them end a column, behind which nothing follows.
+    It is read with its hashtags as they stand, and then with the words that they name in their place.
     """
+    if _reads(words, begin, after, most_between, order, first, last, False):
+        return True
+    for place in range(first, last):
+        if order[place] < JOINED_ID:
+            return _reads(words, begin, after, most_between, order, first, last, True)
+    return False
+
+
+@njit_no_refcount
+def _reads(words, begin, after, most_between, order, first, last, named):
+    """`_in_a_row` of one reading. `JOINED_ID` counts only where the words have it; two of them end a column, behind
+    which nothing follows."""
     length = after - begin
     for start in range(first, last - length + 1):
-        if order[start] != words[begin]:
+        if _word_at(order, start, last, named) != words[begin]:
             continue
         # of all ways to go on from here, the nearest place of each word ends first
         at, place, end = begin + 1, start + 1, min(last, start + length + most_between)
         while at < after and place < end:
             if order[place] == JOINED_ID == order[place - 1]:
                 break
-            if order[place] == words[at]:
+            word = _word_at(order, place, last, named)
+            if word == words[at]:
                 at += 1
-            elif order[place] == JOINED_ID:
+            elif word <= JOINED_ID:
                 end = min(last, end + 1)
             place += 1
         if at == after:
             return True
     return False
+
+
+@njit_no_refcount
+def _word_at(order, place, last, named):
+    """The word at a place of one reading; less than `JOINED_ID` for what this reading passes over."""
+    word = order[place]
+    if not named or word == JOINED_ID:
+        return word
+    if word < JOINED_ID:
+        return NAMED_ID - word
+    return JOINED_ID - 1 if place + 1 < last and order[place + 1] < JOINED_ID else word
 
 
 @njit_no_refcount

@@ -54,8 +54,6 @@ KINDS = Kinds(
             windows=ByName(
                 {"segments": "matching.topk.windows.segments:Segments"},
                 il_quadtree="baselines.topk.il_quadtree:ILQuadtree",
-                ir_tree="baselines.topk.ir_tree:IRTrees",
-                inverted_ring="baselines.topk.inverted_ring:InvertedRing",
             ),
             beside={"tuples": 0.1, "delivery": 0.2},
             recipe=Recipe("Skype", load=10_000),

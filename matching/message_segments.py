@@ -208,9 +208,13 @@ class SegmentConditions:
     parsed : ParsedSubscription
     kind : Kind
     vocabulary : Vocabulary
+    clauses : mapping of bytes to str, optional
+        Clause of the query of each instruction, by the program of that alone; such a condition is `query: CLAUSE`.
     """
 
-    def __init__(self, parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary):
+    def __init__(
+        self, parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, clauses: Mapping[bytes, str] | None = None
+    ):
         self._kind, self._region = kind, parsed.region
         self._terms = [term for term in parsed.terms if term != UNKNOWN_TERM]
         self._needed = len(parsed.words) if parsed.needs == ALL_KEYWORDS else parsed.needs
@@ -219,8 +223,12 @@ class SegmentConditions:
         self._has_region = kind.place == "region" and not any(
             one.operation in (CIRCLE, POLYGON) for one in instructions
         )
+        named = {program: f"query: {clause}" for program, clause in (clauses or {}).items()}
         self._filters = [
-            (_name_of(one.operation, one.argument, kind, vocabulary), filters_of(*joined_programs([program_of([one])])))
+            (
+                named.get(program_of([one])) or _name_of(one.operation, one.argument, kind, vocabulary),
+                filters_of(*joined_programs([program_of([one])])),
+            )
             for one in instructions
             if not DECREASED <= one.operation <= ASKED  # no message alone fails these
             # that of `match` is counted as the keywords are

@@ -127,8 +127,8 @@ class MessageBatch(NamedTuple):
                               sphere; float64[0, 3] if in the plane
     order_offsets : int64[n+1]    order[order_offsets[i]:order_offsets[i + 1]] are the words of message i in order of
                               appearance; empty (0) where no message has any
-    order : int32[words]      their terms, below 0 for a word that has none, and `matching.pieces.JOINED_ID` between
-                              pieces of a word
+    order : int32[words]      their terms, below 0 for a word that has none, `matching.pieces.JOINED_ID` between pieces
+                              of a word, and behind a hashtag the word that it names (`matching.pieces.NAMED_ID`)
     previous_seq : int64[n]   of a stream of objects: seq of the living version that this row replaces or ends, -1 if
                               there is none; empty (0) in a stream of messages. A row with one that is not visible (has
                               no reserved term) is a deletion.

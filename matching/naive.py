@@ -19,6 +19,8 @@ Rules:
 - A message is alive at a boundary while its life is greater than the floor. One that comes too late never enters.
 - A message without a time (`NO_FLOOR`) is in no window that goes by time, and `decay` does not see it.
 - Beside `boolean`, a message can only matter to a subscription with which it shares a keyword, or which has none.
+- Some terms of a message are for matching alone (the bare word of its hashtags, say): they have no weight and no count,
+  and `skyline` does not know them.
 - A subscription without keywords meets every visible message; `topk` and `decay` then rank by place, as with alpha 1.
   What has no text may be visible, and what is not visible (a deletion, a mark of a clock, what was set aside) has none.
 - A message that does not satisfy the filter of a subscription does not exist for it (`matching.naive_filters`).
@@ -31,12 +33,12 @@ Rules:
   version that matches and satisfies these against the version that it replaces.
 - There the other kinds start from the living versions, whatever the window leaves of them, and show any change at the
   next boundary. An object that is in a result before and after, in whatever versions, neither leaves nor enters; one
-  that was deleted in between and came again does both.
+  that was deleted in between and came again does both. A deletion takes no place in a count window.
 """
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from matching.errors import TopologyError
 from matching.model import (
@@ -71,14 +73,21 @@ from matching.window import NO_FLOOR, Boundary, Window
 # ------------------------------------------------------------------------------------------------- what is a match
 
 
+def carried_for(subscription: NaiveSubscription, message: NaiveMessage) -> Collection[int]:
+    """The terms that a subscription may find a message by: of `skyline`, whose results are by words shared, those that
+    count as words."""
+    return message.weights if subscription.kind == SKYLINE else message.carried
+
+
 def common_terms(subscription: NaiveSubscription, message: NaiveMessage) -> list[int]:
     """Keywords of the subscription that the message carries, ascending."""
-    return sorted(term for term in subscription.weights if term in message.carried)
+    carried = carried_for(subscription, message)
+    return sorted(term for term in subscription.weights if term in carried)
 
 
 def meets(subscription: NaiveSubscription, message: NaiveMessage) -> bool:
     """Whether they share a keyword, or the subscription asks for every visible message."""
-    return message.visible if subscription.wordless else not subscription.weights.keys().isdisjoint(message.carried)
+    return message.visible if subscription.wordless else bool(common_terms(subscription, message))
 
 
 def alpha_of(subscription: NaiveSubscription) -> float:
@@ -155,7 +164,7 @@ def topk_score(subscription: NaiveSubscription, message: NaiveMessage, max_dista
     spatial = proximity(subscription, message, max_distance)
     text = 0.0
     for term in common_terms(subscription, message):
-        text += subscription.weights[term] * message.weights[term]
+        text += subscription.weights[term] * message.weights.get(term, 0.0)  # one for matching alone weighs nothing
     return alpha_of(subscription) * spatial + (1.0 - alpha_of(subscription)) * text
 
 
@@ -165,7 +174,7 @@ def decay_key(subscription: NaiveSubscription, message: NaiveMessage, max_distan
     The text relevance is the product, over all keywords of the subscription in ascending term id, of the smoothed
     probability of the keyword in the message. A relevance of zero or less gives minus infinity.
     """
-    length = sum(message.counts.values())
+    length = max(1, sum(message.counts.values()))  # all its words may be for matching alone
     text = 1.0
     for term in sorted(subscription.weights):
         in_message = message.counts.get(term, 0) / length
@@ -442,6 +451,7 @@ class Oracle:
         self._successor: dict[int, int] = {}  # of versions of a stream of objects replaced since the last boundary
         self._newest_life = NO_FLOOR
         self._boundary: Boundary | None = None
+        self._placed: list[int] = []  # the newest seqs that have a place in a count window over objects
 
     def advance(
         self,
@@ -511,6 +521,12 @@ class Oracle:
         floor = boundary.floor
         if self.window is not None and self.window.kind == "living":
             floor = NO_FLOOR
+        elif self.window is not None and self.window.kind == "count" and self.objects:
+            deletions = {row.seq for row in rows if row.op == 1}
+            seqs_here = range(boundary.first_seq, boundary.last_seq + 1)
+            self._placed = [*self._placed, *(seq for seq in seqs_here if seq not in deletions)]
+            self._placed = self._placed[-self.window.length - 1 :]
+            floor = self._placed[0] if len(self._placed) > self.window.length else -1
         elif self.window is not None and self.window.kind == "count":
             floor = boundary.last_seq - self.window.length
         elif self.window is not None:
@@ -563,7 +579,7 @@ class Oracle:
             met |= self._by_term.get(term, set())
         for number in sorted(met):
             subscription = self._subscriptions[number]
-            if not passes(subscription, message):
+            if not (meets(subscription, message) and passes(subscription, message)):
                 continue
             if subscription.kind == BOOLEAN:
                 if boolean_match(subscription, message):

@@ -16,6 +16,8 @@ _MISSING = -(2**63)
 #: Among the words of a message and of a phrase: no space is between the two beside it. Two of them stand between the
 #: columns of a message.
 _JOINED = -3
+#: Behind a hashtag, -7 less a word stands for one of the words that it names.
+_NAMED = -7
 _NAMES = ("within", "any of", "none of", "present", "absent", "at least", "without", "circle", "polygon")
 _NAMES += ("either", "neither", "phrase", "decreased", "increased", "changed", "asked")
 #: Those that say nothing of a message by itself.
@@ -63,7 +65,8 @@ def holds(
     lon, lat : float            degrees; the centre of a range message
     terms : collection of int   of the message
     keys : sequence of int      of its attributes
-    order : sequence of int     its terms in order of appearance, below 0 for a word without one, -3 for what joins two
+    order : sequence of int     its terms in order of appearance, below 0 for a word without one, -3 for what joins two,
+                                behind a hashtag the words that it names
     """
     name, argument, words = one
     if name == "asked" or name in _OF_VERSIONS:
@@ -72,7 +75,7 @@ def holds(
         held = sum(all(holds(each, lon, lat, terms, keys, order) for each in branch) for branch in branches_of(one))
         return held >= max(1, argument) if name == "either" else not held
     if name == "phrase":
-        columns = _columns(order)
+        columns = [column for read in _readings(order) for column in _columns(read)]
         return any(_others(one[start:], words) <= argument for one in columns for start in range(len(one)))
     if name in ("at least", "without"):
         common = sum(term in terms for term in words)
@@ -125,6 +128,16 @@ def branches_of(group: NaiveInstruction) -> list[list[NaiveInstruction]]:
         found.append(list(_cut(group.words[at + 1 : end])))
         at = end
     return found
+
+
+def _readings(order: Sequence[int]) -> list[list[int]]:
+    """The words of a message with its hashtags as they stand, and with the words that these name in their place."""
+    names_some = [after < _JOINED <= word for word, after in zip(order, [*order[1:], 0], strict=False)]
+    as_they_stand = [word for word in order if word >= _JOINED]
+    as_named = [
+        _NAMED - word if word < _JOINED else word for word, passed in zip(order, names_some, strict=True) if not passed
+    ]
+    return [as_they_stand, as_named]
 
 
 def _columns(order: Sequence[int]) -> list[list[int]]:

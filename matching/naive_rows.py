@@ -16,7 +16,7 @@ class NaiveMessage(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
     sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
     meets subscriptions without keywords. `order` has its words in order of appearance, below 0 for one without a term;
-    `beginnings` are terms that it has for matching alone.
+    `beginnings` are terms that it has for matching alone: beginnings of its words, and words that its hashtags name.
     """
 
     seq: int

@@ -5,6 +5,9 @@ them, also while the run still writes. The format is public (`docs/formats.md`).
 
 Beside their folder is a list of them, `updates.list`, to which `topology.core.checkpoint.storage` appends a line when a
 file gets its name. So a reader sees that a file was changed or removed. Files of earlier releases are in no list.
+
+Where the oldest files were removed, `part-00011-0000of0000.parquet` has the `enter` updates up to the last of them that
+no `leave` has ended: who applies all files in order gets the same results.
 """
 
 import json
@@ -62,7 +65,8 @@ class PartName(NamedTuple):
     """Name of a file of updates; names sort by number, then task, the order in which readers apply the updates.
 
     number : int     with one delivery task counted from 0; with several the epoch of the checkpoint that ended the part
-    task, tasks      delivery task that wrote the file, and number of delivery tasks
+    task, tasks      delivery task that wrote the file, and number of delivery tasks; 0 tasks of a base: what stands by
+                     the parts up to that number, which were removed
     suffix : str     without the dot
     """
 
@@ -78,6 +82,10 @@ class PartName(NamedTuple):
         return f"part-{self.number:05d}{writer}"
 
     @property
+    def is_base(self) -> bool:
+        return not self.tasks
+
+    @property
     def text(self) -> str:
         """The whole name."""
         return f"{self.stem}.{self.suffix}"
@@ -89,6 +97,11 @@ class PartName(NamedTuple):
         _, number, *writer = stem.split("-")
         task, tasks = map(int, writer[0].split("of")) if writer else (0, 1)
         return cls(int(number), task, tasks, suffix)
+
+
+def is_base(name: str) -> bool:
+    """Whether a file of updates is a base."""
+    return PartName.of(name).is_base
 
 
 def whole_parts(names: Iterable[str]) -> list[PartName]:

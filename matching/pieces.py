@@ -3,15 +3,35 @@
 `BTC&ETH` gives `btc`, `JOINED`, `eth`; `東京都` gives `東`, `東京`, `京`, `京都`, `都`. A text has its terms in order
 of appearance in the same form, so that a word is in it where all its pieces stand in a row. Where a text of several
 columns goes from one to the next it has `JOINED` twice (`BETWEEN_COLUMNS`), which no word and no phrase crosses.
+
+`#ramen` also counts as `ramen`, for matching alone. Among the ids of a message's words in order of appearance the word
+that a hashtag names stands behind it, as `named_ids` has it. A phrase is in a text whose hashtags are all read as they
+stand, or all as the words that they name.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 #: Stands between two pieces of a word, and for it among the ids of terms (below 0: no term).
 JOINED, JOINED_ID = "", -3
+#: Among the ids of a message's words `NAMED_ID - id` stands for a piece of the word that the hashtag before it names;
+#: so those below `JOINED_ID` are of such pieces, and those up to `NAMED_ID` of such that have a term.
+NAMED_ID = -7
 #: Between the columns of a text: Unicode's paragraph separator.
 BETWEEN_COLUMNS = "\u2029"
+
+
+def named_ids(ids: Sequence[int]) -> list[int]:
+    """What stands behind a hashtag for the word that it names, by ids of its pieces; nothing if none has a term."""
+    return [NAMED_ID - one for one in ids] if max(ids, default=-1) >= 0 else []
+
+
+def with_named(ids: NDArray[np.signedinteger]) -> NDArray[Any]:
+    """Ids of a message's words in order of appearance; of the words that hashtags name those of their terms. O(n)."""
+    return np.where(ids <= NAMED_ID, NAMED_ID - ids, ids)
 
 
 def text_of_columns(values: Sequence[Any]) -> Any:

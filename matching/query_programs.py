@@ -23,7 +23,7 @@ from matching.filter_programs import PHRASE as PHRASE_OF
 from matching.pieces import JOINED, JOINED_ID, Word
 from matching.query import ALL, ANY, NONE, PHRASE, PIECES, PREFIX, WHERE, WORD, Node, parse_query, simplified
 from matching.reasons import MAX_LEAVES, MAX_SUBSCRIPTION_TERMS
-from matching.text import fold_accents, has_unspaced, tokenise
+from matching.text import fold_accents, has_unspaced, in_case_of, tokenise
 from matching.vocabulary import Vocabulary
 from matching.words.beginnings import MARK, NEAR, SHORTEST, SHORTEST_NEAR
 
@@ -189,7 +189,7 @@ def _leaf_refusal(leaf: Node, vocabulary: Vocabulary) -> Refusal | None:
 def _beginning(leaf: Node, vocabulary: Vocabulary) -> str:
     """How the words of a beginning begin, folded as the vocabulary's, and not stemmed; "" if it cannot be asked for."""
     text, near = leaf.value[0].removesuffix(NEAR), leaf.value[0][-1:] == NEAR
-    tokens = [] if has_unspaced(text) else tokenise(text)
+    tokens = [] if has_unspaced(text) else tokenise(in_case_of(text, vocabulary.stem_language))
     if len(tokens) != 1 or len(tokens[0].strip("#@_")) < (SHORTEST_NEAR if near else SHORTEST):
         return ""
     return (fold_accents(tokens[0]) if vocabulary.folds_accents else tokens[0]) + NEAR * near
@@ -273,8 +273,9 @@ def _choices(node: Node, vocabulary: Vocabulary, phrases: bool = True) -> list[s
         return [word for one in lists for word in one] if len(lists) == len(found) else None
 
     def cost(words: list[str]) -> tuple[int, int]:
-        ids = [term for word in words if (term := vocabulary.id_of(word)) is not None]
-        return int(vocabulary.document_frequency[ids].sum()), len(words)
+        known = vocabulary.document_frequency
+        ids = (vocabulary.id_of(word) for word in words)
+        return sum(int(known[term]) for term in ids if term is not None and term < known.shape[0]), len(words)
 
     return min(lists, key=cost, default=None)
 

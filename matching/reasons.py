@@ -35,8 +35,8 @@ REASONS = {
     "bad_attribute": "an attribute's value is a list, has another type than the schema says, or is no finite number",
     "bad_csv": "the row has not as many fields as the header, or its quotes do not close",
     "bad_everything": "everything must be true or false",
-    "bad_expiry": "ttl_s of an object must be seconds above 0, or expires_at a time; only one of them",
-    "expiry_not_served": "objects end by time (ttl_s, expires_at) in a served stream alone; send a deletion",
+    "bad_expiry": "ttl_s of an object must be seconds above 0, or expires_at a time; only one of them, and in files "
+    "ttl_s only beside a time",
     "bad_geometry": "the geometry is neither a point nor a rectangle along the axes, in degrees, or is no WKT or WKB",
     "bad_id": f"an id must be text or a whole number (a float: below 2^53), of at most {MAX_ID_CHARACTERS} characters",
     "bad_include": "include must be true, or a list of declared attributes, which updates carry then",

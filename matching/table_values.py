@@ -17,10 +17,6 @@ _BAD_TEXT = object()
 def rows_of_table(batch: Any) -> Iterator[dict[str, Any] | str]:
     """The rows of a table by column name; the reason code `bad_utf8` for a row with text that is not UTF-8.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-
     Notes
     -----
     Never raises. O(values).

@@ -5,10 +5,11 @@ is. Pure functions; nothing here reads a file.
 
 What a term is: text is unescaped (HTML entities that end with a semicolon), normalised (NFKC, case folded, invisible
 characters removed) and cut. URLs are dropped, with the letters beyond ASCII in them. `#tag` and `@user` stay whole,
-mark included, so `#ramen` and `ramen` differ. In the scripts that do not separate words (Chinese, Japanese, Thai, ...)
-and in Korean, where particles stick to words, a run gives every character and, between two of them, their pair. All
-other runs of letters, marks and digits are one term; so are some names with signs in them, such as `C++`. `café` and
-`cafe` differ, unless accents are folded (`fold_accents`), for messages and keywords alike.
+mark included, so `#ramen` and `ramen` differ; for matching alone a text with `#ramen` also has `ramen` (`named_by`). In
+the scripts that do not separate words (Chinese, Japanese, Thai, ...) and in Korean, where particles stick to words, a
+run gives every character and, between two of them, their pair. All other runs of letters, marks and digits are one
+term; so are some names with signs in them, such as `C++`. `café` and `cafe` differ, unless accents are folded
+(`fold_accents`), for messages and keywords alike.
 
 What people write between two spaces is a word, however many terms it gives: its pieces. They are in a text if they
 stand in a row there, without a space. For that a text has its terms in order of appearance, with `JOINED` between two
@@ -74,6 +75,9 @@ _UNSPACED, _SPACE = (regex.compile(f"[{one}]", regex.V1) for one in (UNSPACED, S
 _CHARACTER = regex.compile(r".\p{M}*", regex.V1 | regex.DOTALL)
 # In other scripts marks are no decoration: they are vowels (Devanagari, Thai), voicing (Japanese), letters (Cyrillic).
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{M}+", regex.V1)
+# Case folding gives i for both capitals; entities are undone later.
+_DOTLESS, _SMALL_I = "turkish", {"I": "ı", "İ": "i", "I\u0307": "i"}
+_CAPITAL_I = re.compile("&[#0-9A-Za-z]+;|I\u0307?|İ")
 # Latin letters that Unicode does not take apart, as people write them who have no such key.
 _PLAIN_LETTERS = str.maketrans(
     {"ø": "o", "æ": "ae", "œ": "oe", "đ": "d", "ð": "d", "þ": "th", "ł": "l", "ħ": "h", "ŧ": "t", "ŋ": "n", "ı": "i"}
@@ -172,6 +176,13 @@ def normalise(text: str) -> str:
     return folded.replace("i\u0307", "i")
 
 
+def in_case_of(text: str, language: str) -> str:
+    """A text to be cut, its letters I small as a language has them: Turkish `KADIKÖY` is `kadıköy`. Linear."""
+    if language != _DOTLESS or not ("I" in text or "İ" in text):
+        return text
+    return _CAPITAL_I.sub(lambda found: _SMALL_I.get(found[0], found[0]), text)
+
+
 @lru_cache(maxsize=8)
 def stemmer(language: str) -> Callable[[str], str]:
     """A function from term to stem, which remembers the terms it has seen; "" gives terms back unchanged.
@@ -230,6 +241,11 @@ def words_of(text: str, form: Callable[[str], str] | None = None) -> list[list[s
     """`cut_words` with the form of each piece; `form` is one of `term_form`. Linear."""
     words = cut_words(text)
     return words if form is None else [[piece and form(piece) for piece in word] for word in words]
+
+
+def named_by(term: str, form: Callable[[str], str] | None = None) -> list[str]:
+    """Pieces of the word that a hashtag names, with `JOINED` between them; none of another term. Linear."""
+    return list(chain.from_iterable(words_of(term[1:], form))) if term[:1] == "#" else []
 
 
 def terms_of(text: str, form: Callable[[str], str] | None = None) -> list[str]:

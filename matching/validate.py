@@ -109,6 +109,8 @@ class RawMessage(NamedTuple):
     north: Any = None
     object_id: Any = None
     op: Any = None
+    ttl_s: Any = None
+    expires_at: Any = None
 
 
 class ParsedMessage(NamedTuple):
@@ -116,7 +118,7 @@ class ParsedMessage(NamedTuple):
 
     `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
     `attributes`: their values in the order of the schema; of a live stream alone. `misfits`: those that do not fit, and
-    are missing among `attributes`. `expires_us`: when the version ends its object, of a served stream of objects.
+    are missing among `attributes`. `expires_us`: when the version ends its object, in a stream of objects.
     """
 
     message_id: str
@@ -194,7 +196,7 @@ class MessageDecoder:
     Parameters
     ----------
     columns : mapping
-        Role (one of `MESSAGE_ROLES`) to column name; a role without a column, or with an empty one, stays None.
+        Field of `RawMessage` to column name; one without a column, or with an empty one, stays None.
 
     Raises
     ------
@@ -203,7 +205,7 @@ class MessageDecoder:
     """
 
     def __init__(self, columns: Mapping[str, str | None]):
-        if unknown := sorted(set(columns) - set(MESSAGE_ROLES)):
+        if unknown := sorted(set(columns) - set(RawMessage._fields)):
             raise ConfigError(f"no such message column: {', '.join(unknown)}; there are {', '.join(MESSAGE_ROLES)}")
         names = sorted({name for name in columns.values() if name})
         if bad := [name for name in names if not name.isprintable() or '"' in name or "\\" in name]:
@@ -215,7 +217,8 @@ class MessageDecoder:
             rename={field: name for name, field in fields.items()} | {"absent": "\uffff"},
         )
         self._decoder = msgspec.json.Decoder(row_type)
-        self._pick = operator.attrgetter(*(fields.get(columns.get(role) or "", "absent") for role in MESSAGE_ROLES))
+        named = [columns.get(role) or "" for role in RawMessage._fields]
+        self._pick = operator.attrgetter(*(fields.get(name, "absent") for name in named))
 
     def decode(self, line: bytes) -> RawMessage | str:
         """Values of one line, or the reason why there are none. Linear; never raises."""

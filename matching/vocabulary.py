@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import CheckpointError, ConfigError
 from matching.model import WEIGHT, Float32, Float64, Int64
-from matching.pieces import JOINED_ID, Word
-from matching.text import count_terms, term_form, terms_of, words_of
-from matching.words.beginnings import Beginnings
+from matching.pieces import JOINED_ID, Word, named_ids
+from matching.text import count_terms, in_case_of, named_by, term_form, terms_of, words_of
+from matching.words.beginnings import Beginnings, is_for_matching_alone
 
 #: Document frequency that a term is taken to have when it turns up after the vocabulary was made.
 LATE_DOCUMENT_FREQUENCY = 0.5
@@ -76,14 +76,17 @@ class Vocabulary:
     attributes : AttributeSchema
         What else subscriptions can name: the attributes of the messages. More may be declared later.
     most_terms : int
-        How many terms may be admitted later.
+        How many words may be admitted later, and how many terms for matching alone.
     keeps_order : bool
         Whether the messages have the order of their words.
 
     Attributes
     ----------
     admitted : list of str
-        Terms admitted so far, in that order.
+        Words admitted so far, in that order.
+    begun : list of str
+        Terms for matching alone that were admitted so far (`matching.words.beginnings`), in that order. They take no
+        place of a word.
     grows : bool
         Whether beginnings of words are terms, which are admitted (`matching.words.beginnings`); otherwise they mean the
         words there are.
@@ -94,9 +97,10 @@ class Vocabulary:
 
     Notes
     -----
-    About 200 bytes and 0.3 us to build a term. Columns are indexed by id. The collection's terms have ids from
-    `most_terms` on, in their order; those of admitted terms descend from there, so that the newest is the first where
-    ids ascend. No id ever changes.
+    About 200 bytes and 0.3 us to build a term. Columns are indexed by id; that of terms for matching alone has `idf`
+    only. The collection's terms have ids from `most_terms` on, in their order; those of admitted words descend from
+    there, so that the newest is the first where ids ascend. Ids of terms for matching alone ascend behind those of all
+    words. No id ever changes.
     """
 
     def __init__(
@@ -119,12 +123,13 @@ class Vocabulary:
         self.terms = list(terms)
         self.most_terms = most_terms
         self.admitted: list[str] = []
+        self.begun: list[str] = []
         self.forgotten = 0
         self.grows = most_terms > 0
         self.beginnings = Beginnings()
-        self.document_frequency = _from_id(most_terms, document_frequency, np.int64)
-        self.collection_count = _from_id(most_terms, collection_count, np.int64)
-        self.idf: Float64 = _from_id(most_terms, idf, np.float64)
+        self.document_frequency = _with_room(document_frequency, np.int64, most_terms)
+        self.collection_count = _with_room(collection_count, np.int64, most_terms)
+        self.idf: Float64 = _with_room(idf, np.float64, most_terms, most_terms)
         self.messages = messages
         self.total_tokens = int(np.sum(collection_count)) if total_tokens is None else total_tokens
         self.stop_terms = frozenset(stop_terms)
@@ -138,14 +143,16 @@ class Vocabulary:
     def __reduce__(self) -> tuple[Any, ...]:
         # a stemmer cannot be pickled: it is made again
         columns = (self.document_frequency, self.collection_count, self.idf)
-        statistics = *(column[self.most_terms :] for column in columns), self.messages, self.total_tokens
+        of_words = slice(self.most_terms, self.most_terms + len(self.terms))
+        statistics = *(column[of_words] for column in columns), self.messages, self.total_tokens
         form = self.stop_terms, self.stem_language, self.folds_accents, self.attributes
         form = *form, self.most_terms, self.keeps_order
-        return Vocabulary, (self.terms, *statistics, *form), (self.admitted, self.idf[self.first_id : self.most_terms])
+        late = [*self.admitted, *self.begun], self.idf[self.first_id : self.most_terms]
+        return Vocabulary, (self.terms, *statistics, *form), late
 
     def __setstate__(self, state: tuple[list[str], Float64]) -> None:
-        admitted, idf = state
-        self._append(admitted)
+        late, idf = state
+        self._append(late)
         self.idf[self.first_id : self.most_terms] = idf
 
     @classmethod
@@ -180,21 +187,24 @@ class Vocabulary:
         )
 
     def __len__(self) -> int:
-        return len(self._ids)
+        """How many words there are."""
+        return len(self._ids) - len(self.begun)
 
     @property
     def first_id(self) -> int:
-        """The lowest id that a term has."""
+        """The lowest id that a word has."""
         return self.most_terms - len(self.admitted)
 
     @property
     def reserved(self) -> int:
-        """The id of the reserved term (`matching.reserved`): above those of all words, and the same for good."""
-        return self.most_terms + len(self.terms)
+        """The id of the reserved term (`matching.reserved`): above those of all others, and the same for good."""
+        return self.idf.shape[0]
 
     def term_of(self, term_id: int) -> str:
         """The term of an id."""
-        late = self.most_terms - 1 - term_id
+        late, begun = self.most_terms - 1 - term_id, term_id - self.most_terms - len(self.terms)
+        if begun >= 0:
+            return self.begun[begun]
         return self.admitted[late] if late >= 0 else self.terms[term_id - self.most_terms]
 
     def id_of(self, term: str) -> int | None:
@@ -203,20 +213,38 @@ class Vocabulary:
 
     def count_terms(self, text: str) -> dict[str, int]:
         """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
-        return count_terms(text, self.form)
+        return count_terms(self._in_case(text), self.form)
 
     def terms_of(self, text: str) -> list[str]:
         """Terms of a text in order of appearance, with repeats, folded and stemmed the way this vocabulary was."""
-        return terms_of(text, self.form)
+        return terms_of(self._in_case(text), self.form)
 
     def words_of(self, text: str) -> list[Word]:
         """Words of a text as people write them, their pieces folded and stemmed the way this vocabulary was."""
-        return [Word(pieces) for pieces in words_of(text, self.form) if any(pieces)]
+        return [Word(pieces) for pieces in words_of(self._in_case(text), self.form) if any(pieces)]
+
+    def found_by(self, text: str) -> dict[str, None]:
+        """The distinct terms that a message with this text may be found by: those of `count_terms`, and those of the
+        words that its hashtags name."""
+        terms = self.terms_of(text)
+        named = (piece for term in terms for piece in named_by(term, self.form) if piece)
+        return dict.fromkeys([*terms, *named])
 
     def order_of(self, text: str) -> list[int]:
-        """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none."""
-        pieces = (piece for word in words_of(text, self.form) for piece in word)
-        return [self._ids.get(piece, -1) if piece else JOINED_ID for piece in pieces]
+        """Ids of the terms of a text in order of appearance, `JOINED_ID` between pieces; -1 for one that has none.
+
+        Behind a hashtag stands the word that it names (`matching.pieces.named_ids`).
+        """
+
+        def id_in(piece: str) -> int:
+            return self._ids.get(piece, -1) if piece else JOINED_ID
+
+        pieces = (piece for word in words_of(self._in_case(text), self.form) for piece in word)
+        named = ((piece, list(map(id_in, named_by(piece, self.form)))) for piece in pieces)
+        return [each for piece, ids in named for each in (id_in(piece), *named_ids(ids))]
+
+    def _in_case(self, text: str) -> str:
+        return in_case_of(text, self.stem_language)
 
     def words_from(self, beginning: str) -> list[str]:
         """Terms that begin so. O(log terms + found)."""
@@ -234,9 +262,10 @@ class Vocabulary:
         return list(dict.fromkeys(term for text in texts for term in self.count_terms(text)))
 
     def admit(self, terms: Sequence[str], messages: int, attributes: Sequence[str] = ()) -> None:
-        """Give terms the next ids below, with the idf of document frequency 0.5, for good. Amortised O(1) a term.
+        """Give words the next ids below, with the idf of document frequency 0.5, for good. Amortised O(1) a term.
 
-        Attributes are declared, each as `matching.attributes.Attribute.parse` reads it.
+        Terms for matching alone get the next ids above, and no idf. Attributes are declared, each as
+        `matching.attributes.Attribute.parse` reads it.
 
         Parameters
         ----------
@@ -253,43 +282,48 @@ class Vocabulary:
             If a term has an id already, or there are more than `most_terms`: the terms are another stream's.
         """
         self.attributes = self.attributes.plus(attributes)
+        before = self.first_id
         self._append(terms)
         idf = inverse_document_frequency(max(1, messages), LATE_DOCUMENT_FREQUENCY)
-        self.idf[self.first_id : self.first_id + len(terms)] = idf
+        self.idf[self.first_id : before] = idf
 
     def settled(self, messages: int, most_terms: int = 0) -> "Vocabulary":
-        """This one with the admitted terms among those of the collection, of so many messages. O(n).
+        """This one with the admitted words among those of the collection, of so many messages. O(n).
 
-        Its ids begin with `most_terms`: how many terms it may admit later.
+        Its ids begin with `most_terms`: how many words it may admit later. Terms for matching alone stay behind.
         """
-        first, frequency, count = self.first_id, self.document_frequency, self.collection_count
+        words = slice(self.first_id, self.most_terms + len(self.terms))
+        columns = (column[words] for column in (self.document_frequency, self.collection_count, self.idf))
         form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes, most_terms
         form = *form, self.keeps_order
         terms = [*reversed(self.admitted), *self.terms]
-        return Vocabulary(terms, frequency[first:], count[first:], self.idf[first:], messages, *form)
+        return Vocabulary(terms, *columns, messages, *form)
 
     def forget_admitted(self) -> None:
         """Go back to the terms of the collection, and the attributes that the stream began with."""
         self.attributes = self.attributes.at_start
-        for term in self.admitted:
+        for term in (*self.admitted, *self.begun):
             del self._ids[term]
         self.idf[self.first_id : self.most_terms] = 0.0
         self.admitted.clear()
+        self.begun.clear()
         self.forgotten += 1
 
     def _append(self, terms: Sequence[str]) -> None:
         """Give terms ids."""
-        ids = self._ids
-        for term_id, term in zip(range(self.first_id - 1, -2, -1), terms, strict=False):
-            if term in ids or term_id < 0:
+        ids, behind = self._ids, self.most_terms + len(self.terms)
+        for term in terms:
+            alone = is_for_matching_alone(term)
+            some = self.begun if alone else self.admitted
+            if term in ids or len(some) == self.most_terms:
                 what = "is admitted twice" if term in ids else f"is one more than {self.most_terms:,}"
                 raise CheckpointError(f"term {term!r} {what}: the admitted terms are not those of this vocabulary")
-            ids[term] = term_id
-            self.admitted.append(term)
+            ids[term] = behind + len(some) if alone else self.first_id - 1
+            some.append(term)
 
 
-def _from_id(first: int, column: Sequence[float] | NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """A copy whose first row has this id; the rows before are zeros, which take no memory until they are written."""
-    shifted = np.zeros(first + len(column), dtype)
-    shifted[first:] = column
-    return shifted
+def _with_room(column: Sequence[float] | NDArray[Any], dtype: Any, before: int, behind: int = 0) -> NDArray[Any]:
+    """A copy with so many rows more, which are zeros and take no memory until they are written."""
+    copied = np.zeros(before + len(column) + behind, dtype)
+    copied[before : before + len(column)] = column
+    return copied

@@ -44,6 +44,7 @@ CLEAN_SCHEMA = pa.schema(
         ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`, or `JOINED_ID`
         ("bad_time", pa.bool_()),
         ("misfits", pa.list_(pa.string())),  # columns whose value does not fit, and is missing
+        ("expires_us", pa.int64()),  # when a version ends its object
     ]
 )
 #: Fields of a `ParsedMessage` before those of a live stream alone.
@@ -94,12 +95,13 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
             row = cleaner.clean(read.values, read.attributes)
             if isinstance(row, str):
                 fault = json.dumps(fault_of(read, row, options).named)
-                rows.append((first_id | read.line, row, readable(read.original), fault, *nothing, None, None))
+                rows.append((first_id | read.line, row, readable(read.original), fault, *nothing, None, None, None))
                 attributes.append((None,) * len(attribute_types))
             else:
-                # `ahead`, the last field, is for live streams
+                # `ahead` and what follows is for live streams
                 misfits = [str(one.fault.column) for one in row.misfits]
-                rows.append((first_id | read.line, None, None, None, *row.message[:_OWN], row.bad_time, misfits))
+                own = *row.message[:_OWN], row.bad_time, misfits, row.message.expires_us
+                rows.append((first_id | read.line, None, None, None, *own))
                 found = row.counts
                 terms += found
                 counts += found.values()
@@ -108,7 +110,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 attributes.append(row.attributes)
             cuts.append(len(terms))
             ends.append(len(order))
-        *flat, bad_times, misfits = zip(*rows, strict=True)
+        *flat, bad_times, misfits, expires = zip(*rows, strict=True)
         arrays = [pa.array(values, field.type) for values, field in zip(flat, CLEAN_SCHEMA, strict=False)]
         offsets = pa.array(cuts, pa.int32())
         arrays.append(pa.ListArray.from_arrays(offsets, pa.array(terms, pa.string())))
@@ -116,6 +118,7 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
         arrays.append(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(order, pa.int32())))
         arrays.append(pa.array(bad_times, pa.bool_()))
         arrays.append(pa.array(misfits, pa.list_(pa.string())))
+        arrays.append(pa.array(expires, pa.int64()))
         for values, column_type in zip(zip(*attributes, strict=True), attribute_types, strict=True):
             arrays.append(pa.array(values, column_type))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

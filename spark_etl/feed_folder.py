@@ -49,10 +49,6 @@ class FeedBatch(NamedTuple):
 class LineFile:
     """A file of lines that is made with its first line; its name is new.
 
-    Parameters
-    ----------
-    folder : Path
-
     Attributes
     ----------
     name : str    "" without a line

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
-from matching.fields import MESSAGE_ROLES, text_columns
+from matching.fields import text_columns
 from matching.pieces import text_of_columns
 from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS
@@ -164,7 +164,7 @@ def _csv_blocks(source: InputFile, options: EtlOptions) -> _Blocks:
     form = csv_form(source, options)
     columns = options.columns()
     texts = text_columns(columns["text"], form.names)
-    names = [*texts, *(columns[role] for role in MESSAGE_ROLES[1:]), options.geometry or ""]
+    names = [*texts, *(columns[role] for role in RawMessage._fields[1:] if role in columns), options.geometry or ""]
     *places, geometry = (form.names.index(name) if name in form.names else -1 for name in names)
     paths = [one.path for one in options.attributes().attributes]
     attributes = [form.names.index(path) if path in form.names else -1 for path in paths]
@@ -226,7 +226,7 @@ def table_rows(
             raw = pick(values)
             found = attributes(values)
             named = {one.name: value for one, value in zip(schema.attributes, found, strict=True)}
-            seen = values if isinstance(raw, str) else raw._asdict() | named
+            seen = values if isinstance(raw, str) else {role: getattr(raw, role) for role in columns} | named
             rows.append(InputRow(number, raw, json.dumps(seen, ensure_ascii=False, default=str), found))
     return rows
 

@@ -227,7 +227,7 @@ def _transform(
         cleaned = clean_rows(session, plan_tasks(sources, cores), options)
         rows = order_rows(cleaned, str(hidden / "scratch" / "ordered"), options.columns()["id"], options.objects)
         kept = len(rows.kept)
-        run.rows = read = kept + rows.duplicates + len(rows.rejected)
+        run.rows = read = kept - rows.ends + rows.duplicates + len(rows.rejected)
         if not kept:
             raise _nothing_usable(sources, rows.reasons)
         likely_us = likely_times(kept - rows.untimed, rows.time)
@@ -235,7 +235,9 @@ def _transform(
         counts = read_parquet(session, rows.terms, ", ".join(map(" ".join, TERM_COUNTS.items())))
         vocabulary = write_vocabulary(term_statistics(counts, kept), str(hidden), options.stop_share * kept)
     with run.stage("messages"):
-        written, rejects = write_files(session, rows, sources, str(hidden), options.rows_per_file, likely_us, schema)
+        forms = options.stem_language, options.fold_accents
+        sizes = options.rows_per_file, likely_us
+        written, rejects = write_files(session, rows, sources, str(hidden), *sizes, schema, *forms)
     facts = add_facts([file.pop("facts") for file in written])
     if sum(file["rows"] for file in written) != kept:
         raise EngineError("the ETL lost messages while it wrote them; please report this with the run log")
@@ -273,7 +275,7 @@ def _transform(
         "word_order": True,
         "stop_terms": vocabulary.pop("stop_terms"),
         "extent": facts["extent"],
-        **({"objects": True} if options.objects else {}),
+        **({"objects": True, "ended_by_time": rows.ends} if options.objects else {}),
         **({"attributes": attributes} if attributes else {}),
         "options": options.recorded(),
         "versions": _versions(),

@@ -97,7 +97,8 @@ class EtlOptions:
         """Role of a message's value (`matching.fields.MESSAGE_ROLES`) -> column; named like the role unless given."""
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
-        return {role: role if name is None else name for role, name in given.items()}
+        ends = dict.fromkeys(("ttl_s", "expires_at") if self.objects else ())
+        return {role: role if name is None else name for role, name in (given | ends).items()}
 
     def names(self, there: Collection[str] = ()) -> list[str]:
         """The columns of all roles, "" for none; of the text perhaps several. `there`: those of a table."""

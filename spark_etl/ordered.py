@@ -18,6 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from matching.fields import FIRST_US
+from matching.validate import DELETE
 from spark_etl.clean import LINE_BITS
 from spark_etl.rows import MAX_ORIGINAL_CHARACTERS
 from spark_etl.written import Batches, replacing, results_of
@@ -38,7 +40,7 @@ class OrderedRows:
     Parameters
     ----------
     files : list of (str, int)
-        Path and rows of each.
+        Path and rows of each, of the last ones perhaps not all.
     """
 
     def __init__(self, files: list[tuple[str, int]]):
@@ -50,6 +52,7 @@ class OrderedRows:
 
     def batches(self, first: int, end: int, columns: list[str] | None = None) -> Batches:
         """The rows from `first` to before `end`, with their number as the column `seq`; reads their row groups only."""
+        end = min(end, len(self))  # the last files may have more rows
         for place in range(int(np.searchsorted(self._ends, first, side="right")) - 1, len(self._paths)):
             row = int(self._ends[place])
             if row >= end:
@@ -79,6 +82,7 @@ class Ordered(NamedTuple):
     kept, rejected : OrderedRows    in the order of the stream, and of the input
     untimed : int                   kept rows without an event time; they come first
     duplicates : int                rows that repeat a message in all
+    ends : int                      kept rows that were made: deletions of objects that end by time
     terms : list of str             Parquet files of terms and their counts (`TERM_COUNTS`); a term may be in several
     reasons : dict                  reason -> rejected rows, and `row_id`, `original`, `fault` of the first of them
     broken : list of str            `original` of rows that stand for damaged files
@@ -91,6 +95,7 @@ class Ordered(NamedTuple):
     rejected: OrderedRows
     untimed: int
     duplicates: int
+    ends: int
     terms: list[str]
     reasons: dict[str, tuple[int, list]]
     broken: list[str]
@@ -110,7 +115,9 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = 
     first, then by the bytes of the id.
 
     Of a stream of objects only an id that a row has beside its object's is of one row: any other row is a version. Its
-    kept rows are by event time, then in the order of the input.
+    kept rows are by event time, then in the order of the input. A version that ends by time has its deletion among
+    them, unless another version of its object has an earlier time: before what has that time, but behind the version.
+    None is behind the last row of the input.
 
     Parameters
     ----------
@@ -133,14 +140,15 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = 
     verdict = F.when(F.col("reason").isNotNull(), REJECTED).when(is_first, KEPT).when(same, DUPLICATE)
     # Moved even where one task cleans all: a sort into several partitions samples its input, and would clean it twice.
     judged = cleaned.repartition(*group).withColumn("verdict", verdict.otherwise(REJECTED))
+    judged = _with_ends(judged) if objects else judged.withColumn("is_end", F.lit(False))
     time, name = (F.when(F.col("verdict") == KEPT, F.col(one)) for one in ("event_time_us", "message_id"))
     described = F.to_json(F.struct(F.col("message_id").alias("id"), "row.lon", "row.lat", "row.text"))
     clashes = F.col("reason").isNull() & (F.col("verdict") == REJECTED)
     clash = F.when(clashes, F.substring(described, 1, MAX_ORIGINAL_CHARACTERS)).alias("clash")
     at_fault = F.to_json(F.struct(F.lit(id_column).alias("column"), F.col("message_id").alias("value")))
     fault = F.when(clashes, at_fault).alias("fault")
-    order = [time.asc_nulls_first(), *([] if objects else [name]), "row_id"]
-    ordered = judged.orderBy("verdict", *order).select("verdict", clash, fault, "row")
+    then = ["is_late", "row_id", "is_end"] if objects else [name, "row_id"]
+    ordered = judged.orderBy("verdict", time.asc_nulls_first(), *then).select("verdict", clash, fault, "row", "is_end")
 
     def write(batches: Batches) -> Iterator[dict[str, Any]]:
         path = str(Path(folder) / f"part-{TaskContext.get().partitionId():05d}")  # type: ignore[union-attr]
@@ -149,6 +157,11 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = 
 
     results = results_of(ordered, write)
     kept, duplicates, rejected = ([one for one in results if one["verdict"] == verdict] for verdict in range(3))
+    for one in reversed(kept):  # what ends behind the last row of the input has not ended yet
+        one["rows"] -= one["behind"]
+        one["ends"] -= one["behind"]
+        if one["rows"]:
+            break
     chunks: Counter[int] = Counter()
     reasons: dict[str, tuple[int, list]] = {}
     for one in rejected:
@@ -162,6 +175,7 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = 
         OrderedRows([(one["path"], one["rows"]) for one in rejected]),
         sum(one["untimed"] for one in kept),
         sum(one["rows"] for one in duplicates),
+        sum(one["ends"] for one in kept),
         [one["terms"] for one in kept],
         reasons,
         [original for one in rejected for original in one["broken"]],
@@ -169,21 +183,57 @@ def order_rows(cleaned: DataFrame, folder: str, id_column: str, objects: bool = 
     )
 
 
+def _with_ends(judged: DataFrame) -> DataFrame:
+    """The rows with deletions of objects that end by time, for which `is_end`; `is_late` orders rows of one time."""
+    kept, since = F.col("verdict") == KEPT, F.coalesce("event_time_us", F.lit(FIRST_US - 1))
+    by_object = Window.partitionBy(F.when(kept, F.col("row.object_id")), F.when(~kept, F.col("row_id")))
+    following = F.lead(since).over(by_object.orderBy(since, "row_id"))
+    expires = kept & (F.col("row.op") != DELETE) & F.col("row.expires_us").isNotNull()
+    end = F.when(expires, F.greatest("row.expires_us", since))
+    judged = judged.withColumn("end_us", F.when(following.isNull() | (following >= end), end))
+    both = F.when(F.col("end_us").isNull(), F.array(F.lit(False))).otherwise(F.array(F.lit(False), F.lit(True)))
+    judged = judged.select("*", F.explode(both).alias("is_end"))
+    is_late = ~F.col("is_end") | (F.col("end_us") == since)
+    nothing, nowhere = F.array().cast("array<string>"), F.lit(float("nan"))
+    numbers = F.array().cast("array<int>")
+    values = {name: F.lit(None) for name in judged.select("row.*").columns if name not in _OF_AN_END}
+    values |= {"message_id": F.md5(F.concat_ws("\0", "row.object_id", F.col("row_id").cast("string")))}
+    values |= {"lon": nowhere, "lat": nowhere, "event_time_us": F.col("end_us"), "text": F.lit(""), "op": F.lit(DELETE)}
+    values |= {"terms": nothing, "counts": numbers, "word_order": numbers, "bad_time": F.lit(False), "misfits": nothing}
+    row = F.col("row")
+    for name, value in values.items():
+        row = row.withField(name, F.when(F.col("is_end"), value).otherwise(F.col(f"row.{name}")))
+    time = F.when(F.col("is_end"), F.col("end_us")).otherwise(F.col("event_time_us"))
+    return judged.withColumns({"is_late": is_late, "row": row, "event_time_us": time})
+
+
+#: Columns that the deletion of an object that ends by time has from the version that it ends.
+_OF_AN_END = ("row_id", "object_id")
+
+
 def _keep(batches: Batches, path: str) -> dict[str, Any]:
-    """Write kept rows, and the counts of their terms."""
-    rows = untimed = 0
-    messages = (pa.RecordBatch.from_struct_array(batch.column("row")) for batch in batches)
+    """Write kept rows, and the counts of their terms; `behind`: rows at the end that were made."""
+    rows = untimed = ends = behind = 0
+
+    def messages() -> Batches:
+        nonlocal ends, behind
+        for batch in batches:
+            read = np.flatnonzero(~batch.column("is_end").to_numpy(zero_copy_only=False))
+            ends += batch.num_rows - read.shape[0]
+            behind = batch.num_rows - 1 - int(read[-1]) if read.shape[0] else behind + batch.num_rows
+            yield pa.RecordBatch.from_struct_array(batch.column("row"))
 
     def counts() -> Batches:
         nonlocal rows, untimed
-        for batch in _saved(messages, f"{path}-kept.parquet"):
+        for batch in _saved(messages(), f"{path}-kept.parquet"):
             rows += batch.num_rows
             untimed += batch.column("event_time_us").null_count
             yield count_terms(batch)
 
     for _ in _saved(counts(), f"{path}-terms.parquet"):
         pass
-    return {"path": f"{path}-kept.parquet", "rows": rows, "untimed": untimed, "terms": f"{path}-terms.parquet"}
+    made = {"ends": ends, "behind": behind}
+    return {"path": f"{path}-kept.parquet", "rows": rows, "untimed": untimed, "terms": f"{path}-terms.parquet", **made}
 
 
 def count_terms(messages: pa.RecordBatch) -> pa.RecordBatch:

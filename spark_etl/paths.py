@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from matching.attributes import AttributeSchema
-from matching.fields import MESSAGE_ROLES, text_at, value_at
+from matching.fields import text_at, value_at
 from matching.validate import MessageDecoder, RawMessage, decode_object
 from spark_etl.geometry import placed
 
@@ -46,7 +46,7 @@ def is_flat(names: Iterable[str]) -> bool:
 
 def picker(columns: Mapping[str, str], geometry: str | None = None) -> Callable[[Mapping[str, Any]], RawMessage | str]:
     """A function from an object to the message's values, or a reason code if its geometry cannot be used."""
-    text, *names = [columns.get(role) or "" for role in MESSAGE_ROLES]
+    text, *names = [columns[role] or "" for role in RawMessage._fields if role in columns]
 
     def pick(row: Mapping[str, Any]) -> RawMessage:
         return RawMessage(text_at(row, text), *[value_at(row, name) for name in names])

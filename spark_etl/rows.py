@@ -9,9 +9,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from matching.attributes import AttributeValue, Misfit, read_values
+from matching.expiry import expiry_us
 from matching.faults import message_fault
 from matching.fields import Fault
-from matching.text import term_form, words_of
+from matching.text import in_case_of, term_form, words_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
@@ -58,6 +59,7 @@ class RowCleaner:
 
     def __init__(self, options: EtlOptions):
         self._space = options.space()
+        self._language = options.stem_language
         self._form = term_form(options.stem_language, options.fold_accents)
         self._read_time = time_reader(options.time_format)
         self._require_time = options.require_time
@@ -83,7 +85,12 @@ class RowCleaner:
             return message
         if self._require_time and message.event_time_us is None:
             return "bad_time" if self._bad_time else "missing_time"
-        words = [] if message.op == DELETE else words_of(message.text, self._form)
+        if self._objects:
+            expires = expiry_us(values.ttl_s, values.expires_at, message.event_time_us, self._read_time)
+            if isinstance(expires, str):
+                return expires
+            message = message._replace(expires_us=expires)
+        words = [] if message.op == DELETE else words_of(in_case_of(message.text, self._language), self._form)
         terms = list(chain.from_iterable(words))
         if not len(self._schema):
             return CleanRow(message, terms, self._bad_time)

@@ -7,7 +7,7 @@ there or here breaks `docs/formats.md`.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.model import TERM
+from matching.pieces import JOINED_ID, named_ids
+from matching.text import named_by, term_form
 from matching.validate import DELETE
 from matching.vocabulary import unit_weights
 from spark_etl.clean import LINE_BITS, reject_line
@@ -76,6 +78,8 @@ def write_files(
     rows_per_file: int,
     likely_us: tuple[int, int] | None,
     schema: AttributeSchema = NO_ATTRIBUTES,
+    stem_language: str = "",
+    fold_accents: bool = False,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Write `messages/part-NNNNN.parquet`, and `rejected/part-FFFFF-NNNNN.jsonl`, F the number of the input file.
 
@@ -95,6 +99,8 @@ def write_files(
     likely_us : (int, int), optional
         First and last likely event time in microseconds, as of `count_facts`.
     schema : AttributeSchema, optional
+    stem_language, fold_accents
+        As of `matching.text.term_form`.
 
     Returns
     -------
@@ -106,7 +112,7 @@ def write_files(
     def write(number: int) -> dict[str, Any]:
         if number < files:
             batches = rows.kept.batches(number * rows_per_file, (number + 1) * rows_per_file)
-            return message_file(batches, out, number, likely_us, schema)
+            return message_file(batches, out, number, likely_us, schema, stem_language, fold_accents)
         chunk, first, end = rows.chunks[number - files]
         lines = (
             reject_line(sources, *row)
@@ -126,6 +132,8 @@ def message_file(
     number: int,
     likely_us: tuple[int, int] | None,
     schema: AttributeSchema = NO_ATTRIBUTES,
+    stem_language: str = "",
+    fold_accents: bool = False,
 ) -> dict[str, Any]:
     """Write the file `messages/part-NNNNN.parquet` of this `number`, in the order of the stream.
 
@@ -133,7 +141,7 @@ def message_file(
     ----------
     batches : iterator of pa.RecordBatch
         Rows of the file, by ascending seq.
-    out, likely_us, schema
+    out, likely_us, schema, stem_language, fold_accents
         As of `write_files`.
     number : int
 
@@ -148,7 +156,8 @@ def message_file(
 
     def vectors() -> Batches:
         for batch in batches:
-            vector = vectorise(batch, *_load_vocabulary(str(Path(out) / "vocabulary.parquet")), schema)
+            words = _load_vocabulary(str(Path(out) / "vocabulary.parquet"))
+            vector = vectorise(batch, *words, schema, term_form(stem_language, fold_accents))
             valued = {name: batch.num_rows - vector.column(name).null_count for name in attribute_names}
             columns = Counter(batch.column("misfits").flatten().to_pylist())
             misfits = {MISFITS + one.path: columns[one.path] for one in schema.attributes}
@@ -200,7 +209,11 @@ def add_facts(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def vectorise(
-    batch: pa.RecordBatch, term_ids: dict[str, int], idf: np.ndarray, schema: AttributeSchema = NO_ATTRIBUTES
+    batch: pa.RecordBatch,
+    term_ids: dict[str, int],
+    idf: np.ndarray,
+    schema: AttributeSchema = NO_ATTRIBUTES,
+    form: Callable[[str], str] | None = None,
 ) -> pa.RecordBatch:
     """Replace the terms of messages by ascending ids and compute their weights; drop terms outside the vocabulary.
 
@@ -213,6 +226,9 @@ def vectorise(
     idf : float64[terms]     by term id
     schema : AttributeSchema, optional
         Its attributes are the columns `attribute_N` of the batch.
+    form : callable, optional
+        What terms were turned into (`matching.text.term_form`): behind each hashtag in `word_order` comes the word that
+        it names.
 
     Returns
     -------
@@ -224,16 +240,25 @@ def vectorise(
     rows = np.repeat(np.arange(batch.num_rows), lengths)
     # Each distinct term of the batch is looked up once.
     encoded = terms.flatten().dictionary_encode()
-    ids_of_distinct = np.array([term_ids.get(term, -1) for term in encoded.dictionary.to_pylist()], TERM)
+    distinct = encoded.dictionary.to_pylist()
+    ids_of_distinct = np.array([term_ids.get(term, -1) for term in distinct], TERM)
     ids = ids_of_distinct[encoded.indices.to_numpy()]
     words: Any = batch.column("word_order")
     ends = words.offsets.to_numpy()
     places = words.flatten().to_numpy()
     firsts = np.repeat(terms.offsets.to_numpy()[:-1] - terms.offsets[0].as_py(), np.diff(ends))
-    own = places >= 0
-    in_order = places.astype(TERM)
-    in_order[own] = ids[places[own] + firsts[own]]
-    in_order = pa.ListArray.from_arrays(pa.array((ends - ends[0]).astype(np.int32)), pa.array(in_order))
+    own = np.flatnonzero(places >= 0)
+    in_order, ends = places.astype(TERM), ends - ends[0]
+    terms_in_order = places[own] + firsts[own]
+    in_order[own] = ids[terms_in_order]
+    named = [_named(term, term_ids, form) for term in distinct]
+    if any(named):
+        lengths_of_distinct = np.array(list(map(len, named)))
+        which = encoded.indices.to_numpy()[terms_in_order]
+        behind = np.repeat(own + 1, lengths_of_distinct[which])
+        in_order = np.insert(in_order, behind, [each for one in which.tolist() for each in named[one]])
+        ends = ends + np.searchsorted(behind, ends, "right")
+    in_order = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(in_order))
     counts: Any = batch.column("counts")
     repeats = counts.flatten().to_numpy()
     order = np.lexsort((ids, rows))
@@ -257,6 +282,11 @@ def vectorise(
     return pa.RecordBatch.from_arrays(
         [array.cast(field.type) for array, field in zip(arrays, written, strict=True)], schema=written
     )
+
+
+def _named(term: str, term_ids: Mapping[str, int], form: Callable[[str], str] | None) -> list[int]:
+    """What stands behind a term in order of appearance: of a hashtag the word that it names."""
+    return named_ids([term_ids.get(piece, -1) if piece else JOINED_ID for piece in named_by(term, form)])
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ from matching.model import NO_COUNTS, NO_KEYS, NO_ORDER, NO_TIMES, NO_WORDS, Int
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.window import NO_FLOOR, Window
+from matching.words.beginnings import TermColumns, with_named_words
 from spouts.cutting import Rows
 from spouts.quarantine import drop_terms
 from spouts.versions import Objects, object_columns
@@ -30,7 +31,7 @@ _REQUIRED = {
     "weights": pa.list_(pa.float32()),
 }
 OBJECT_COLUMNS = ("object_id", "op")
-#: The words of a message in order of appearance: term ids, below 0 for a word without one.
+#: The words of a message in order of appearance, as of `matching.words.message_words.MessageTerms.ids`.
 ORDER = "word_order"
 #: Marks messages that a live stream quarantined for their date.
 AHEAD = "ahead"
@@ -173,6 +174,11 @@ class Columns:
         if outside.any():
             lon = np.clip(lon, self.space.west, self.space.east)
             lat = np.clip(lat, self.space.south, self.space.north)
+        if order.shape[0]:
+            own = counts if self._counts else np.zeros_like(terms)
+            named = with_named_words(order, order_offsets, TermColumns(offsets, terms, own, weights, own, own))
+            offsets, terms, weights = named.offsets, named.terms, named.weights
+            counts = named.counts if self._counts else counts
         if self._reserved is not None:
             visible = ~(outside | ahead)
             if "op" in columns:

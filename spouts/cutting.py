@@ -19,7 +19,7 @@ from bolts.payloads import StreamBatch, emit_batch
 from matching.errors import ConfigError, InputError, TopologyError
 from matching.model import NO_MESSAGES, Int32, Int64, MessageBatch, Names, join_messages
 from matching.reserved import is_visible
-from matching.window import NO_FLOOR, Boundary, Window, stream_time
+from matching.window import NO_FLOOR, Boundary, Floors, Window, stream_time
 from spouts.cuts import Cuts, Logged, Steps, read_ends
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, in_ranges, without_terms
 from spouts.versions import LivingObjects, Objects, ObjectTable, Versions
@@ -34,6 +34,7 @@ class Rows(NamedTuple):
     ahead : bool[n]             dated too far ahead and quarantined; None if no message is
     objects : Objects           None if each message of the stream is its own object and none is a deletion
     object_names : Names        of a stream of objects, once the spout's table has them: the object of each message
+    deletes : bool[n]           the same: whether it is a deletion
     """
 
     messages: MessageBatch
@@ -43,6 +44,7 @@ class Rows(NamedTuple):
     objects: Objects | None = None
     ahead: NDArray[np.bool_] | None = None
     object_names: Names | None = None
+    deletes: NDArray[np.bool_] | None = None
 
 
 class MessageSource(Protocol):
@@ -115,6 +117,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
         objects=rows.objects and Objects(rows.objects.names[first:last], rows.objects.deleted[first:last]),
         ahead=None if rows.ahead is None else rows.ahead[first:last],
         object_names=None if rows.object_names is None else rows.object_names.cut(first, last),
+        deletes=None if rows.deletes is None else rows.deletes[first:last],
     )
 
 
@@ -142,15 +145,18 @@ class Cutter:
         Messages a batch, at least 1, or all rules that end one.
     limit : int, optional
         Stop after this many messages.
+    objects : bool
+        The stream is one of objects.
     """
 
-    def __init__(self, window: Window, batch: int | Cuts, limit: int | None = None):
+    def __init__(self, window: Window, batch: int | Cuts, limit: int | None = None, objects: bool = False):
         cuts = batch if isinstance(batch, Cuts) else Cuts(batch)
         if cuts.messages < (0 if cuts.step_us or cuts.log else 1):
             raise ConfigError(f"batch {cuts.messages}: needs at least 1 message")
         if limit is not None and limit < 0:
             raise ConfigError(f"limit {limit}: cannot be negative")
         self.window = window
+        self._floors = Floors(window, objects)
         self.batch = cuts.messages or _MOST_AT_ONCE
         self._steps = Logged(read_ends(cuts.log)) if cuts.log else Steps(cuts.step_us)
         self.limit = limit
@@ -181,7 +187,7 @@ class Cutter:
         wanted = min(self._wanted(), self._waiting_rows)
         if not wanted:
             return None
-        messages, names, objects = [], [], []
+        messages, names, objects, deletions = [], [], [], [np.zeros(0, np.int64)]
         self._waiting_rows -= wanted
         while wanted:
             first = self._position
@@ -193,6 +199,8 @@ class Cutter:
             names.append(rows.names)
             if rows.object_names is not None:
                 objects.append(rows.object_names)
+            if rows.deletes is not None:
+                deletions.append(rows.messages.seq[rows.deletes])
             if rows.event_time_us is not None:
                 self._stream_time_us = stream_time(rows.event_time_us, self._stream_time_us)
             if rows.outside is not None:
@@ -204,7 +212,7 @@ class Cutter:
             if last == len(self._waiting[0].messages):
                 self._waiting.popleft()
                 self._position = 0
-        batch = self._number(join_messages(messages), Names.join(names))
+        batch = self._number(join_messages(messages), Names.join(names), np.concatenate(deletions))
         return batch._replace(objects=Names.join(objects)) if objects else batch
 
     def state(self) -> dict[str, np.ndarray]:
@@ -214,6 +222,7 @@ class Cutter:
             "stream_time_us": np.array(self._stream_time_us, np.int64),
             "outside_world": np.array(self.outside_world, np.int64),
             "ahead": np.array(self.ahead, np.int64),
+            **self._floors.state(),
         }
 
     def restore(self, number: int, state: Mapping[str, np.ndarray]) -> None:
@@ -221,22 +230,23 @@ class Cutter:
         self.number = number
         self.next_seq = int(state["next_seq"])
         self._stream_time_us = int(state["stream_time_us"])
+        self._floors.restore(self.next_seq - 1, state)
         self._steps.resume_after(self._stream_time_us)
         self.outside_world = int(state["outside_world"])
         self.ahead = int(state["ahead"])
 
     def cut_empty(self) -> StreamBatch:
         """A batch without messages, for an idle live stream."""
-        return self._number(NO_MESSAGES, Names.of(()))
+        return self._number(NO_MESSAGES, Names.of(()), np.zeros(0, np.int64))
 
     def _wanted(self) -> int:
         wanted = min(self.batch, self._steps.before(self.next_seq))
         return wanted if self.limit is None else max(0, min(wanted, self.limit - self.next_seq))
 
-    def _number(self, messages: MessageBatch, names: Names) -> StreamBatch:
+    def _number(self, messages: MessageBatch, names: Names, deletions: Int64) -> StreamBatch:
         first_seq = self.next_seq
         self.next_seq += len(messages)
-        floor = self.window.floor(self.next_seq - 1, self._stream_time_us)
+        floor = self._floors.at(self.next_seq - 1, self._stream_time_us, deletions)
         boundary = Boundary(self.number, first_seq, self.next_seq - 1, floor)
         self.number += 1
         return StreamBatch(boundary, messages, names)
@@ -273,7 +283,7 @@ class MessageSpout(Spout):
     ):
         self.quarantine = quarantine
         self.objects = objects
-        self.cutter = Cutter(window, batch, limit)
+        self.cutter = Cutter(window, batch, limit, objects)
         self.poll_s = poll_s
         self.rate = rate
         self._due_s = 0.0
@@ -411,8 +421,9 @@ class MessageSpout(Spout):
                 # a deletion may be anywhere
                 excluded |= False if rows.outside is None else rows.outside & ~rows.objects.deleted
             names = Names.of(rows.objects.names) if self.objects else None
+            deletes = None if excluded is None else rows.objects.deleted & ~excluded
             messages = self._versions.feed(rows.messages, rows.objects, excluded)
-            rows = rows._replace(messages=messages, objects=None, object_names=names)
+            rows = rows._replace(messages=messages, objects=None, object_names=names, deletes=deletes)
         self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
 
 

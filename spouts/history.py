@@ -58,6 +58,10 @@ class History:
         The last seq of each batch.
     sizes : list of int
         Messages of each group of records that are read together.
+    floors : list of (int, int)
+        Seqs, and from each on the message before which later changes ask for none, since it may be removed.
+    first_kept, kept_after : int
+        Messages before the first are gone but for some (`spouts.log.BASE`), and updates up to the second may be.
     messages, marks : int
         How many messages the log has, clock marks among them, and how many clock marks.
 
@@ -78,6 +82,7 @@ class History:
         self.most_terms = int(settings.get("most_terms", 0))
         self.admitted: list[Admitted] = []
         self.sizes: list[int] = []
+        self.floors: list[tuple[int, int]] = []
         self.messages = self.marks = 0
         self._offsets: list[int] = []  # of the groups
         self._tail = 0  # behind the last batch
@@ -87,13 +92,16 @@ class History:
     def _skim(self, through: int | None) -> list[int]:
         ends, group_bytes = list[int](), _BYTES
         with closing(LogReader(self.log)) as reader:
-            offset = 0
+            offset, base = 0, reader.base
+            self.first_kept, self.kept_after = (0, -1) if base is None else (base.seq, base.boundary)
             while (through is None or offset < through) and (record := reader.skim()) is not None:
                 if record.last_seq not in (-1, self.messages + record.messages - 1):
                     what = f"is damaged at byte {offset:,} (seq {record.last_seq:,}); restore it"
                     raise CheckpointError(f"{self.log}: {what}")
                 if record.admitted != NONE_ADMITTED:
                     self.admitted.append(record.admitted)
+                if record.floor:
+                    self.floors.append((self.messages, record.floor))
                 if record.last_seq >= 0:
                     if group_bytes >= _BYTES or self.sizes[-1] >= _MESSAGES:
                         self.sizes.append(0)
@@ -102,7 +110,7 @@ class History:
                     self.sizes[-1] += record.messages
                     group_bytes += reader.offset - offset
                     self.messages += record.messages
-                    self.marks += record.mark
+                    self.marks += record.mark + record.marks
                     ends.append(record.last_seq)
                     self._tail = reader.offset
                 offset = reader.offset

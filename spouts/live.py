@@ -248,13 +248,14 @@ class LoggedMessages(MessageSpout):
 class _Waiting:
     """Changes of a record, some of which are not due yet."""
 
-    __slots__ = ("at", "block", "place", "taken")
+    __slots__ = ("at", "block", "floor", "place", "taken")
 
-    def __init__(self, place: tuple[int, int], at: Int64, block: ChangeBlock, taken: int):
+    def __init__(self, place: tuple[int, int], at: Int64, block: ChangeBlock, taken: int, floor: int):
         self.place = place  # seq and offset of the record
         self.at = at  # the seq before which each takes effect, ascending
         self.block = block
         self.taken = taken
+        self.floor = floor  # messages before it may be removed
 
 
 class LoggedSubscriptions(Spout):
@@ -393,7 +394,8 @@ class LoggedSubscriptions(Spout):
             at = self._next_seq + np.array(record.changes, np.int64)
             taken = int(np.searchsorted(at, self._through, "right"))
             if taken < len(at):
-                self._waiting.append(_Waiting(place, at, block or self._checked(record.lines), taken))
+                block = block or self._checked(record.lines)
+                self._waiting.append(_Waiting(place, at, block, taken, self._words.floor))
         self._next_seq += record.messages
         return record
 
@@ -418,7 +420,7 @@ class LoggedSubscriptions(Spout):
         kinds: list[Int64] = []
         ats: list[Int64] = []
         tables: list[SubscriptionTable] = []
-        asking: list[tuple[int, bytes]] = []  # place among those that begin, and the line
+        asking: list[tuple[int, bytes, int]] = []  # place among those that begin, the line, and the floor
         while self._waiting and self._waiting[0].at[self._waiting[0].taken] <= self._through:
             one = self._waiting[0]
             some = slice(one.taken, int(np.searchsorted(one.at, self._through, "right")))
@@ -427,7 +429,7 @@ class LoggedSubscriptions(Spout):
             table, so_far = one.block.known_now(self._words.vocabulary, self._rows.check), sum(map(len, tables))
             if lines := one.block.backfilled:
                 places = enumerate(rows[begins].tolist(), so_far)
-                asking += [(place, lines[row]) for place, row in places if row in lines]
+                asking += [(place, lines[row], one.floor) for place, row in places if row in lines]
             if not np.array_equal(rows[begins], np.arange(len(table))):
                 table = table.take(rows[begins])
             tables.append(table.having(at=at[begins]))
@@ -456,22 +458,24 @@ class LoggedSubscriptions(Spout):
         found = self._backfill(asking, numbered.number, np.concatenate(ats)[kind >= 0]) if asking else None
         return ChangeList(batch, table, Names.of(names), numbered.removed, numbered.follows[lives], backfill=found)
 
-    def _backfill(self, asking: Sequence[tuple[int, bytes]], numbers: Int64, ats: Int64) -> Backfill | None:
+    def _backfill(self, asking: Sequence[tuple[int, bytes, int]], numbers: Int64, ats: Int64) -> Backfill | None:
         """The earlier matches of some that begin; of many at once each has fewer. None if there are none.
 
-        `asking` has a place in `numbers` and `ats` of each, and its line.
+        `asking` has a place in `numbers` and `ats` of each, its line, and the first message that it may ask for.
         """
         aside = self.quarantine
         asking = [one for one in asking if numbers[one[0]] >= 0 and not _within(numbers[one[0]], aside.subscriptions)]
         most = min(MOST, MOST_TOGETHER // max(1, len(asking)))
-        parts = [self._backfill_of(line, int(numbers[place]), int(ats[place]), most) for place, line in asking]
+        parts = [
+            self._backfill_of(line, int(numbers[place]), int(ats[place]), most, floor) for place, line, floor in asking
+        ]
         parts = [one for one in parts if len(one)]
         if not parts:
             return None
         number, at, seq = (np.concatenate([getattr(one, name) for one in parts]) for name in ("number", "at", "seq"))
         return Backfill(number, at, seq, Names.join([one.names for one in parts]))
 
-    def _backfill_of(self, line: bytes, number: int, at: int, most: int) -> Backfill:
+    def _backfill_of(self, line: bytes, number: int, at: int, most: int, floor: int) -> Backfill:
         parsed = self._rows.check([row_of(line)])[0]
         assert isinstance(parsed, ParsedSubscription) and parsed.backfill is not None, "it was accepted"
         vocabulary = self._words.vocabulary
@@ -479,7 +483,8 @@ class LoggedSubscriptions(Spout):
             self._index = index_of(self.log, self.space, vocabulary.reserved)
         segments = self._index.segments(at - 1)
         conditions = SegmentConditions(parsed, self.kinds[parsed.kind], vocabulary)
-        seqs, _ = backfilled(conditions, parsed.backfill, at, segments, most, self.quarantine.messages)
+        aside = self.quarantine.messages
+        seqs, _ = backfilled(conditions, parsed.backfill, at, segments, most, aside, floor)
         count = seqs.shape[0]
         return Backfill(np.full(count, number), np.full(count, at), seqs, ids_at(segments, seqs))
 

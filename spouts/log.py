@@ -12,19 +12,22 @@ clock mark (`gateway.live.stream_clock`) is a record without columns, and a mess
 the stream time after it. If messages came from a message broker (`gateway.sources`), the head has how far it was read;
 a record without messages and changes has nothing else.
 
-Written by `gateway.live.write_ahead_log`.
+The beginning of a log may be gone (`gateway.live.pruning`): then `base` beside it stands for it, which is a log, too.
+Its records have the messages that are still named, and how many others there were (`Record.rows`); its first one says
+where the log goes on. Offsets and seqs stay what they were; those below the size of the base are offsets in the base.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import xxhash
 
 from matching.errors import CheckpointError, InputError
+from matching.model import Int64
 from matching.words.message_words import MessageTerms
 from spouts.messages import MessageBlock, block_of, columns_of
 
@@ -58,6 +61,8 @@ class Origin(NamedTuple):
     token: str
 
 
+#: Name of the file that stands for the beginning of a log.
+BASE = "base"
 #: How far a source was read: partition -> offset and token of the last line, by the source's name.
 Positions = dict[str, dict[str, tuple[int, str]]]
 #: Of a record without new terms and attributes.
@@ -79,6 +84,12 @@ class Record(NamedTuple):
     checksum : str    in hexadecimal, of this record and all before it
     block : MessageBlock    None without messages, and of a clock mark
     terms : MessageTerms    of the messages; None where `block` is
+    floor : int    earlier messages may be removed from here on: no later change asks for them; 0 where it says nothing
+    logged_s : int    when it was logged, in seconds since 1970; 0 within a minute of a record that says it
+    rows : int64[n]    of a base: which of the messages `block` has; None: all
+    marks : int    of a base: how many of the messages were clock marks
+    goes_on : (int, str, int)    of the first record of a base: where the log goes on, the checksum of the record
+                                 before, and the boundary up to which updates need not be there
     """
 
     last_seq: int
@@ -93,6 +104,11 @@ class Record(NamedTuple):
     checksum: str = ""
     block: MessageBlock | None = None
     terms: MessageTerms | None = None
+    floor: int = 0
+    logged_s: int = 0
+    rows: Int64 | None = None
+    marks: int = 0
+    goes_on: tuple[int, str, int] | None = None
 
     def changes_from(self, first_seq: int) -> Iterator[tuple[int, bytes]]:
         """The changes, each with the seq before which it takes effect; `first_seq` is that of the first message."""
@@ -121,10 +137,16 @@ class _Head(msgspec.Struct, omit_defaults=True):
     positions: Positions = {}
     columns: dict[str, tuple[str, int]] = {}  # type and length of each, in the order of their bytes
     attributes: tuple[str, ...] = ()
+    floor: int = 0
+    logged_s: int = 0
+    marks: int = 0
+    goes_on: tuple[int, str, int] | None = None
 
 
 _HEAD = msgspec.json.Decoder(_Head)
 _CHECKSUM = b'"xxh3":"'
+#: The column of `Record.rows`.
+_ROWS = "rows"
 
 
 def encode_record(record: Record, before: str = "") -> bytes:
@@ -132,6 +154,7 @@ def encode_record(record: Record, before: str = "") -> bytes:
     before it."""
     lines = b"".join(each.rstrip(b"\r\n") + b"\n" for each in record.lines)
     columns = {} if record.block is None else columns_of(record.block, record.terms)
+    columns |= {} if record.rows is None else {_ROWS: record.rows}
     data = b"".join([lines, *[np.ascontiguousarray(column).data for column in columns.values()]])
     head = _Head(
         record.last_seq,
@@ -150,6 +173,10 @@ def encode_record(record: Record, before: str = "") -> bytes:
         record.positions,
         {name: (column.dtype.str, column.shape[0]) for name, column in columns.items()},
         record.admitted.attributes,
+        record.floor,
+        record.logged_s,
+        record.marks,
+        record.goes_on,
     )
     head.xxh3 = _checksum(head, data)
     return msgspec.json.encode(head) + b"\n" + data
@@ -166,6 +193,41 @@ def _checksum(head: _Head, data: bytes) -> str:
     digest = xxhash.xxh3_64(data)
     digest.update(msgspec.json.encode(msgspec.structs.replace(head, xxh3="")))
     return digest.hexdigest()
+
+
+class Base(NamedTuple):
+    """The file that stands for the beginning of a log.
+
+    seq, offset : int    of the first message that the log has, and of the record in which it is
+    checksum : str       of the record before
+    boundary : int       up to which updates need not be there
+    size_bytes : int     of the base
+    file : binary file   open to read
+    """
+
+    seq: int
+    offset: int
+    checksum: str
+    boundary: int
+    size_bytes: int
+    file: Any
+
+
+def base_of(log: str | os.PathLike[str]) -> Base | None:
+    """The base of a log, to be closed; None if the log has its beginning. Raises CheckpointError, OSError."""
+    path = Path(log).with_name(BASE)
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed by who has it
+    except FileNotFoundError:
+        return None
+    try:
+        head = _HEAD.decode(file.readline())
+        if head.goes_on is None:
+            raise ValueError("it does not say where the log goes on")
+    except (msgspec.MsgspecError, ValueError) as error:
+        file.close()
+        raise CheckpointError(f"{path}: is damaged ({error}); restore a backup of the folder") from error
+    return Base(head.floor, *head.goes_on, os.fstat(file.fileno()).st_size, file)
 
 
 class LogReader:
@@ -193,9 +255,21 @@ class LogReader:
         self.offset = offset
         self._before = (0, "")  # where the record that was read last ends, and its checksum
         try:
-            self._file = open(self.path, "rb")  # noqa: SIM115 - closed by `close`
+            self._log = open(self.path, "rb")  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise InputError("missing_file", f"{self.path}: the log cannot be read ({error.strerror})") from error
+        self.base = base_of(self.path)
+
+    @property
+    def _file(self) -> Any:
+        """The file that has the next record."""
+        return self._log if self.base is None or self.offset >= self.base.size_bytes else self.base.file
+
+    def _pass(self, head: _Head, end: int) -> None:
+        """Go on behind a record that ends there."""
+        self.offset, self._before = end, (end, head.xxh3)
+        if self.base is not None and end == self.base.size_bytes:
+            self.offset, self._before = self.base.offset, (self.base.offset, self.base.checksum)
 
     def skim(self) -> Record | None:
         """As `read`, but neither reads nor checks the changes and messages of a record that is not the last.
@@ -205,7 +279,7 @@ class LogReader:
         head = self._head()
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is not None and end < os.fstat(self._file.fileno()).st_size:
-            self.offset = end
+            self._pass(head, end)
             return _record(head)
         return self.read()
 
@@ -222,8 +296,7 @@ class LogReader:
         end = 0 if head is None else self._file.tell() + head.bytes
         if head is None or wanted(head) or end > os.fstat(self._file.fileno()).st_size:
             return self.read()
-        self.offset = end
-        self._before = end, head.xxh3
+        self._pass(head, end)
         return _record(head)
 
     def read(self) -> Record | None:
@@ -234,21 +307,34 @@ class LogReader:
         CheckpointError
             If it is damaged, and is not the last one.
         """
-        size = os.fstat(self._file.fileno()).st_size
+        file = self._file
+        size = os.fstat(file.fileno()).st_size
         if size <= self.offset:
             return None
         head = self._head()
-        data = b"" if head is None else self._file.read(head.bytes)
+        data = b"" if head is None else file.read(head.bytes)
         if head is None or len(data) != head.bytes or not self._is_next(head) or _checksum(head, data) != head.xxh3:
-            if self._file.tell() < size:
+            if self.was_pruned():
+                raise CheckpointError(f"{self.path}: its beginning was removed while it was read; try again")
+            if file is not self._log:
+                path = self.path.with_name(BASE)
+                raise CheckpointError(f"{path}: is damaged at byte {self.offset:,}; restore a backup of the folder")
+            if file.tell() < size:
                 raise CheckpointError(
                     f"{self.path}: is damaged at byte {self.offset:,}, and {size - self.offset:,} bytes follow; bring "
                     "the file back, or cut it there and lose what follows"
                 )
             return None
-        self.offset = self._file.tell()
-        self._before = self.offset, head.xxh3
+        self._pass(head, file.tell())
         return _record(head, data)
+
+    def was_pruned(self) -> bool:
+        """Whether the log has another base than the one that is read, before which its bytes may be gone."""
+        try:
+            there = os.stat(self.path.with_name(BASE)).st_ino
+        except FileNotFoundError:
+            return False
+        return self.base is None or os.fstat(self.base.file.fileno()).st_ino != there
 
     def _is_next(self, head: _Head) -> bool:
         """Whether a record was written behind the one before it, where that is known."""
@@ -256,9 +342,12 @@ class LogReader:
         return end != self.offset or head.before == checksum
 
     def _head(self) -> _Head | None:
-        self._file.seek(self.offset)
+        file = self._file
+        file.seek(self.offset)
+        if file.peek(1)[:1] == b"\0" and self.was_pruned():
+            return None  # a hole has no line ends
         try:
-            head = _HEAD.decode(self._file.readline())
+            head = _HEAD.decode(file.readline())
         except (msgspec.MsgspecError, ValueError):
             return None
         if head.format != FORMAT:
@@ -272,14 +361,16 @@ class LogReader:
     @property
     def more(self) -> bool:
         """Whether bytes follow the last record that was read."""
-        return os.fstat(self._file.fileno()).st_size > self.offset
+        return os.fstat(self._log.fileno()).st_size > self.offset
 
     def force(self) -> None:
         """Force the file to disk (fsync), whichever process wrote it."""
-        os.fsync(self._file.fileno())
+        os.fsync(self._log.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        self._log.close()
+        if self.base is not None:
+            self.base.file.close()
 
 
 def _record(head: _Head, data: bytes | None = None) -> Record:
@@ -287,6 +378,7 @@ def _record(head: _Head, data: bytes | None = None) -> Record:
     admitted, checksum = Admitted(head.terms, head.messages, head.attributes), head.xxh3
     record = Record(head.last_seq, head.line, head.count, time_us=head.time_us, mark=head.mark, admitted=admitted)
     record = record._replace(positions=head.positions, checksum=checksum, changes=head.changes)
+    record = record._replace(floor=head.floor, logged_s=head.logged_s, marks=head.marks, goes_on=head.goes_on)
     if data is None:
         return record
     record = record._replace(lines=data[: head.change_bytes].split(b"\n")[:-1])
@@ -296,6 +388,9 @@ def _record(head: _Head, data: bytes | None = None) -> Record:
     for name, (dtype, length) in head.columns.items():
         columns[name] = np.frombuffer(data, dtype, length, start).copy()  # aligned, and kernels may write
         start += columns[name].nbytes
+    record = record._replace(rows=columns.pop(_ROWS, None))
+    if not columns:
+        return record
     block, terms = block_of(columns)
     return record._replace(block=block, terms=terms)
 

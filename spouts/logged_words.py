@@ -7,6 +7,7 @@ that follows it with a `LoggedWords` has the same ids and weights.
 import os
 from contextlib import closing
 
+from matching.errors import CheckpointError
 from matching.vocabulary import Vocabulary
 from spouts.log import NONE_ADMITTED, LogReader, Record
 from spouts.subscriptions import load_vocabulary
@@ -26,10 +27,13 @@ class LoggedWords:
     Attributes
     ----------
     vocabulary : Vocabulary
+    floor : int
+        Messages before it may be removed: changes behind the place do not ask for them.
     """
 
     def __init__(self, log: str | os.PathLike[str], vocabulary: str | os.PathLike[str], most_terms: int):
         self.vocabulary: Vocabulary = load_vocabulary(vocabulary, most_terms)
+        self.floor = 0
         self._log = log
         self._offset = 0
 
@@ -40,6 +44,7 @@ class LoggedWords:
         """
         if record.admitted != NONE_ADMITTED:
             self.vocabulary.admit(*record.admitted)
+        self.floor = max(self.floor, record.floor)
         self._offset = offset
 
     def go_to(self, offset: int) -> None:
@@ -50,9 +55,17 @@ class LoggedWords:
         """
         if offset < self._offset:
             self.vocabulary.forget_admitted()
-            self._offset = 0
+            self._offset = self.floor = 0
         if offset == self._offset:
             return
         with closing(LogReader(self._log, self._offset)) as reader:
-            while reader.offset < offset and (record := reader.skim()) is not None:
-                self.take(record, reader.offset)
+            try:
+                while reader.offset < offset and (record := reader.skim()) is not None:
+                    self.take(record, reader.offset)
+                return
+            except CheckpointError:
+                if not reader.was_pruned():  # else it is read from the base that there is now
+                    raise
+        self.vocabulary.forget_admitted()
+        self._offset = self.floor = 0
+        self.go_to(offset)

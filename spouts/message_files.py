@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TIME
 from matching.model import TERM, Names
+from matching.pieces import NAMED_ID
 from matching.validate import DELETE
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
@@ -74,8 +75,7 @@ def list_message_files(directory: str | os.PathLike[str]) -> list[Path]:
 def count_words(directory: str | os.PathLike[str]) -> int | None:
     """How many words the terms of a folder's messages are of; None of one without a vocabulary. Raises InputError."""
     if history := history_of(directory):
-        vocabulary = _vocabulary_of(history)
-        return vocabulary.reserved - vocabulary.first_id
+        return len(_vocabulary_of(history))
     path = place(directory, "vocabulary.parquet")
     if not path.exists():
         return None
@@ -178,7 +178,8 @@ class LoggedColumns:
             for name in wanted:
                 found[name] = pa.ListArray.from_arrays(offsets, pa.array(getattr(vectors, name), _LISTS[name]))
         if ORDER in schema.names:
-            ids = np.where(terms.ids >= 0, terms.ids - self._vocabulary.first_id, terms.ids).astype(TERM)
+            first, ids = self._vocabulary.first_id, terms.ids
+            ids = np.where(ids >= 0, ids - first, np.where(ids <= NAMED_ID, ids + first, ids)).astype(TERM)
             found[ORDER] = pa.ListArray.from_arrays(pa.array(terms.offsets, pa.int32()), pa.array(ids))
         named = [ATTRIBUTE + one.name for one in self._vocabulary.attributes.attributes]
         found |= dict(zip(named, map(_values, block.attributes), strict=False))

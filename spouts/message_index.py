@@ -17,6 +17,7 @@ import numpy as np
 from matching.errors import CheckpointError, DeliveryError
 from matching.message_segments import MessageSegment
 from matching.model import Int64, MessageBatch, Names, take_ragged, widened
+from matching.pieces import with_named
 from matching.space import Space
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
@@ -30,7 +31,7 @@ from topology.core.frames import decode, encode_parts
 #: Folder of the segments, beside the log.
 FOLDER = "index"
 #: Of the files of segments: others are made again.
-FORMAT = 1
+FORMAT = 2
 #: Messages, and words, from which a segment is whole.
 SEGMENT, SEGMENT_WORDS = 1 << 17, 1 << 22
 #: Segments in memory behind the last whole one, before they become one.
@@ -133,21 +134,42 @@ class MessageIndex:
     def _take_some(self, through: int) -> bool:
         """Read some records; returns whether there may be more."""
         with self._lock:
-            if self._reader is None:
-                self._place = self._stored()
-                self._reader = LogReader(self.log, self._place.offset)
-            reader = self._reader
-            for _ in range(_RECORDS):
-                at = reader.offset
-                record = reader.read_messages()
-                if record is None:
-                    return False
-                self._place = _Place(self._place.seq + record.messages, reader.offset, at, record.checksum)
-                if record.messages:
-                    self._take(record)
-                if self._place.seq > through:
-                    return False
-            return True
+            try:
+                if self._reader is not None and self._reader.was_pruned():
+                    self._begin_anew()
+                return self._read_some(through)
+            except CheckpointError:
+                if self._reader is None or not self._reader.was_pruned():
+                    raise
+                self._begin_anew()
+                return True
+
+    def _begin_anew(self) -> None:
+        """Forget everything: the beginning of the log was removed."""
+        assert self._reader is not None
+        self._reader.close()
+        self._reader, self._place = None, _Place()
+        self._whole, self._small, self._open, self._indexed, self._rows, self._words = [], [], [], 0, 0, 0
+
+    def _read_some(self, through: int) -> bool:
+        if self._reader is None:
+            self._reader = LogReader(self.log)
+            base = self._reader.base
+            begins = _Place() if base is None else _Place(base.seq, base.offset, 0, base.checksum)
+            self._place = self._stored(begins)
+            self._reader.offset = self._place.offset
+        reader = self._reader
+        for _ in range(_RECORDS):
+            at = reader.offset
+            record = reader.read_messages()
+            if record is None:
+                return False
+            self._place = _Place(self._place.seq + record.messages, reader.offset, at, record.checksum)
+            if record.messages:
+                self._take(record)
+            if self._place.seq > through:
+                return False
+        return True
 
     def _take(self, record: Record) -> None:
         block, terms = block_of(record, self._place.seq - record.messages, self._space, self.log)
@@ -175,8 +197,9 @@ class MessageIndex:
         keys = np.concatenate([widened(one.keys, one.lon.shape[0], width) for one in some])
         offsets = np.zeros(lon.shape[0] + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        known = order >= 0
-        words = np.repeat(np.arange(lon.shape[0]), lengths)[known], order[known]
+        ids = with_named(order)
+        known = ids >= 0
+        words = np.repeat(np.arange(lon.shape[0]), lengths)[known], ids[known]
         return MessageSegment.of(
             first,
             Names.join([one.ids for one in some]),
@@ -224,9 +247,16 @@ class MessageIndex:
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{name}: is no segment ({error})") from error
 
-    def _stored(self) -> _Place:
-        """Read the segments of this log that are there; returns the place behind them. Later ones are removed."""
-        place, names = _Place(), [name for name in self._disk.names() if not name.startswith(".")]
+    def _stored(self, place: _Place) -> _Place:
+        """Read the segments of this log from its beginning on that are there; returns the place behind them.
+
+        Others are removed."""
+        names = [name for name in self._disk.names() if not name.startswith(".")]
+        if self._writes:
+            gone = [name for name in names if name < f"{place.seq:015d}"]
+            for name in gone:
+                self._disk.remove(name)
+        names = [name for name in names if name >= f"{place.seq:015d}"]
         for number, name in enumerate(names):
             try:
                 segment, after = self._read(name)
@@ -255,6 +285,17 @@ _OPEN: dict[Path, MessageIndex] = {}
 def index_of(log: str | os.PathLike[str], space: Space, reserved: int) -> MessageIndex:
     """The index of a log that this process keeps, or another one, which writes only where this process logs."""
     return _OPEN.get(Path(log).absolute()) or MessageIndex(log, space, reserved, handover_of(log) is not None)
+
+
+def cuts_of(log: Path) -> list[int]:
+    """Where the index of a log can begin without being made again: the first message of each whole segment on disk, and
+    of what is behind them."""
+    disk = LocalDisk(log.parent / FOLDER)
+    names = [name for name in disk.names() if not name.startswith(".")]
+    if not names:
+        return []
+    header, _ = decode(disk.read(names[-1]), names[-1])
+    return [*map(int, names), int(header["place"][0])]
 
 
 class IndexFollower:

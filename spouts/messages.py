@@ -4,7 +4,7 @@
 rectangle, an object, a deletion) is a column only where one has it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -43,6 +43,8 @@ AttributeColumn = np.ndarray | Names | CategoryLists
 
 #: End of the name of a column of lists in the log.
 _LISTS = "_lists"
+#: What the columns of a message say that was removed, but for attributes and sides.
+_REMOVED = {"lon": 0.0, "lat": 0.0, "time_us": 0, "deleted": 0, "ahead": 1, "made": 1, "previous": -1, "expires_us": -1}
 _Sides = tuple[float | None, float | None, float | None, float | None]
 _NO_SIDES: _Sides = (None, None, None, None)
 
@@ -133,6 +135,48 @@ class MessageBlock(NamedTuple):
                 texts[row] = ""
         return texts
 
+    def take(self, rows: Int64) -> "MessageBlock":
+        """Some of the messages. O(their bytes)."""
+        return self._each(lambda names: names.take(rows), lambda name, column: column[rows])
+
+    def spread(self, rows: Int64, count: int, time_us: int) -> "MessageBlock":
+        """`count` messages, these of which are at `rows`; the others were removed: they have a time and are set aside.
+
+        O(count)."""
+        others = np.ones(count, np.bool_)
+        others[rows] = False
+
+        def names_of(names: Names) -> Names:
+            offsets = np.zeros(count + 1, np.int64)
+            offsets[rows + 1] = np.diff(names.offsets)
+            return Names(np.cumsum(offsets), names.data)
+
+        def array_of(name: str, column: np.ndarray) -> np.ndarray:
+            missing = _REMOVED.get(name, np.nan if column.dtype == np.float64 else MISSING_KEY)
+            found = np.full((count, *column.shape[1:]), missing, column.dtype)
+            found[rows] = column
+            return found
+
+        none = np.zeros(len(self), np.bool_)
+        ahead, made = (none if column is None else column.astype(np.bool_) for column in (self.ahead, self.made))
+        found = self.having(ahead=ahead, made=made)._each(names_of, array_of)
+        found.time_us[others] = time_us
+        return found
+
+    def _each(
+        self, names_of: Callable[[Names], Names], array_of: Callable[[str, np.ndarray], np.ndarray]
+    ) -> "MessageBlock":
+        def column_of(name: str, column: Any) -> Any:
+            if isinstance(column, CategoryLists):
+                return CategoryLists(names_of(column.joined))
+            if isinstance(column, Names):
+                return names_of(column)
+            if isinstance(column, tuple):
+                return tuple(column_of("attributes", one) for one in column)
+            return None if column is None else array_of(name, column)
+
+        return MessageBlock(**{name: column_of(name, column) for name, column in self._asdict().items()})
+
     @property
     def silent(self) -> np.ndarray:
         """bool[n]: which meet no subscription: deletions, and those dated too far ahead."""
@@ -156,10 +200,6 @@ class MessageBlock(NamedTuple):
 
 class OpenBlock:
     """Messages that are being collected.
-
-    Parameters
-    ----------
-    schema : AttributeSchema
 
     Attributes
     ----------

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from matching.attributes import NO_ATTRIBUTES, NUMBER, AttributeSchema, attribute_value, read_attributes
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
-from matching.fields import LAST_US, MESSAGE_ROLES, event_time_us
+from matching.fields import MESSAGE_ROLES
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
+from matching.pieces import with_named
 from matching.reserved import with_reserved
 from matching.space import Space
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
+from matching.words.beginnings import with_named_words
 from matching.words.message_words import MessageTerms, weigh
 from spouts.cutting import Rows
 from spouts.log import Record
@@ -48,23 +50,11 @@ def parse_message(
     return "bad_attribute" if strict and read.misfits else with_attributes(parsed, read)
 
 
-def expiry_of(row: Mapping[str, Any], now_s: float) -> int | str:
-    """When a version that comes now ends its object, in microseconds since 1970, by its `ttl_s` or its `expires_at`.
-
-    The reason code `bad_expiry` if it has both, or neither, or one that cannot be read. O(1).
-    """
-    ttl, at = row.get("ttl_s"), row.get("expires_at")
-    try:
-        if (ttl is None) == (at is None):
-            return "bad_expiry"
-        if ttl is None:
-            found = event_time_us(at)
-        else:
-            seconds = attribute_value(NUMBER, ttl)
-            found = round((now_s + seconds) * 1e6) if isinstance(seconds, float) and seconds > 0 else None
-    except (ValueError, OverflowError):
-        return "bad_expiry"
-    return "bad_expiry" if found is None or not 0 <= found <= LAST_US else found
+def deletion_of(object_id: str, space: Space) -> ParsedMessage:
+    """The message that ends an object whose version has ended by time."""
+    found = parse_message({"object_id": object_id, "deleted": True}, space, objects=True)
+    assert isinstance(found, ParsedMessage), "it names an object"
+    return found
 
 
 def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
@@ -77,11 +67,16 @@ def clock_mark(seq: int, time_us: int, space: Space) -> ParsedMessage:
 def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]) -> tuple[MessageBlock, MessageTerms]:
     """The messages of a log record, from `first_seq` on, and their terms; a clock mark is one.
 
+    Those that were removed (`spouts.log.Record.rows`) are set aside without content; the last of them has the stream
+    time, as a clock mark has.
+
     Raises
     ------
     CheckpointError
         If a mark has no time.
     """
+    if record.rows is not None:
+        return _spread(record)
     if not record.mark:
         assert record.block is not None and record.terms is not None, "it has messages"
         return record.block, record.terms
@@ -89,6 +84,29 @@ def block_of(record: Record, first_seq: int, space: Space, log: os.PathLike[str]
         raise CheckpointError(f"{log}: the mark of a clock at message {first_seq:,} says no time")
     block = MessageBlock.of([clock_mark(first_seq, record.time_us, space)], NO_ATTRIBUTES)
     return block, MessageTerms(np.zeros(0, TERM), np.zeros(2, np.int64), *(np.zeros(1, np.int32) for _ in range(2)))
+
+
+def _spread(record: Record) -> tuple[MessageBlock, MessageTerms]:
+    """The messages of a record of a base. O(all of them)."""
+    assert record.rows is not None
+    rows, count, time_us = record.rows.astype(np.int64), record.messages, record.time_us
+    block, terms = record.block, record.terms
+    if block is None or terms is None:
+        none = np.zeros(0, np.int32)
+        block, terms = (
+            MessageBlock.of([], NO_ATTRIBUTES),
+            MessageTerms(np.zeros(0, TERM), np.zeros(1, np.int64), none, none),
+        )
+    block = block.spread(rows, count, 0 if time_us is None else time_us)
+    lengths, left_out = np.zeros(count + 1, np.int64), np.zeros((2, count), np.int32)
+    lengths[rows + 1] = np.diff(terms.offsets)
+    left_out[:, rows] = terms.unknown, terms.stopped
+    if time_us is not None and rows.shape[0] < count:
+        last = int(np.setdiff1d(np.arange(count), rows)[-1])
+        deleted = np.zeros(count, np.bool_) if block.deleted is None else block.deleted
+        deleted[last], block.ahead[last] = True, False  # type: ignore[index]
+        block = block.having(deleted=deleted)
+    return block, MessageTerms(terms.ids, np.cumsum(lengths), *left_out)
 
 
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
@@ -113,13 +131,20 @@ def objects_of(block: MessageBlock) -> Objects:
     return Objects(names, np.zeros(len(block), np.bool_) if block.deleted is None else block.deleted)
 
 
+def deletions_in(block: MessageBlock) -> np.ndarray:
+    """bool[n]: which messages of a stream of objects delete one; not those dated too far ahead."""
+    deleted = objects_of(block).deleted
+    return deleted if block.ahead is None else deleted & ~block.ahead
+
+
 def batch_of(
     block: MessageBlock, words: MessageTerms, vocabulary: Vocabulary, first_seq: int, space: Space, window: Window
 ) -> MessageBatch:
     """Messages as a batch, with consecutive seqs. O(messages + words).
 
-    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead; and the
-    beginnings of their words that the vocabulary has (`matching.words.beginnings`). A message without time, or dated
+    Visible ones have the reserved term beside their own: all but deletions, and those dated too far ahead. Beside their
+    words messages have those that their hashtags name, and the beginnings that the vocabulary has
+    (`matching.words.beginnings`). A message without time, or dated
     too far ahead, gets `NO_FLOOR`: it is in no time window and does not advance stream time.
     """
     seq = np.arange(first_seq, first_seq + len(block), dtype=np.int64)
@@ -154,10 +179,10 @@ def weighed(
 ) -> MessageBatch:
     """A batch of columns: `boxes` has west, south, east, north, and `times` `NO_FLOOR` where a message has none."""
     x, y = space.project(lon, lat)
-    found = weigh(words, vocabulary.idf)
+    found = with_named_words(words.ids, words.offsets, weigh(words, vocabulary.idf))
     if vocabulary.grows:
         rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
-        found = vocabulary.beginnings.added_to(vocabulary, words.ids, rows, found)
+        found = vocabulary.beginnings.added_to(vocabulary, with_named(words.ids), rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)
     west, south, east, north = boxes

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,8 @@ from typing import Any
 from matching.errors import CheckpointError, ConfigError, InputError, InUseError
 from matching.part_names import whole_parts
 from matching.words.tokeniser import RULES
-from spouts.history import history_of
+from spouts.history import LOG, history_of
+from spouts.log import BASE
 from spouts.log import FORMAT as LOG_FORMAT
 from topology.core.checkpoint.storage import LocalDisk, remove_parts, written
 from topology.core.checkpoint.store import FORMAT as CHECKPOINT_FORMAT
@@ -31,6 +33,8 @@ DIED = "interrupted (its process died)"
 REPORT = "run.json"
 #: The formats of a folder that have numbers, as this release writes them; `run.json` has them.
 FORMATS = {"log": LOG_FORMAT, "checkpoint": CHECKPOINT_FORMAT, "words": RULES}
+#: Of a folder whose log has a base (`spouts.log.BASE`).
+_BASE_FORMAT = {"base": 1}
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 #: Folder for the files of the earlier run until the run that replaces it has opened.
@@ -38,16 +42,12 @@ _BEFORE = ".before"
 
 
 class RunFolder:
-    """The output folder of one run.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """The output folder of one run."""
 
     def __init__(self, path: Path):
         self.path = path
         self._lock: Any = None
+        self._writing = threading.Lock()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -217,13 +217,23 @@ class RunFolder:
 
     def write_report(self, state: str, values: Mapping[str, Any]) -> None:
         """Write `run.json`, wholly or not at all."""
-        with written(LocalDisk(self.path), REPORT, f".{REPORT}.tmp") as file:
-            file.write(encoded_report(state, values))
+        with self._writing, written(LocalDisk(self.path), REPORT, f".{REPORT}.tmp") as file:
+            file.write(encoded_report(state, values, has_base=self._has_base()))
+
+    def stamp(self) -> None:
+        """Say in `run.json` that the beginning of the log is gone: earlier releases refuse the folder by it."""
+        with self._writing:
+            values = self.report()
+            with written(LocalDisk(self.path), REPORT, f".{REPORT}.tmp") as file:
+                file.write(encoded_report(str(values["state"]), values, has_base=self._has_base()))
+
+    def _has_base(self) -> bool:
+        return (self.path / LOG).with_name(BASE).exists()
 
 
-def encoded_report(state: str, values: Mapping[str, Any]) -> bytes:
+def encoded_report(state: str, values: Mapping[str, Any], has_base: bool = False) -> bytes:
     """`run.json` with a state and values, and the release and formats by which a folder is known for a later one's."""
-    stamp = {"release": version("skyray"), "formats": FORMATS}
+    stamp = {"release": version("skyray"), "formats": FORMATS | (_BASE_FORMAT if has_base else {})}
     return json.dumps({"state": state, **values, **stamp}, indent=1, sort_keys=True).encode()
 
 
@@ -244,7 +254,7 @@ def decoded_report(data: bytes, path: "Path | str") -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError("broken_file", f"{path}: is no report of a run; run again")
     formats, release = values.get("formats") or FORMATS, values.get("release")  # earlier releases did not note them
-    later = [name for name, number in formats.items() if number > FORMATS.get(name, 0)]
+    later = [name for name, number in formats.items() if number > (FORMATS | _BASE_FORMAT).get(name, 0)]
     if later:
         raise CheckpointError(
             f"{path}: the folder was written by Skyray {release}, whose {later[0]} has format {formats[later[0]]}, and "

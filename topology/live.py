@@ -7,12 +7,15 @@ stream matches the log from its beginning.
 
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bolts.saved import delivered_of
+from matching.errors import CheckpointError
 from matching.window import Boundary
+from spouts.log import BASE
 from spouts.quarantine import Quarantine
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.storage import parts_list, remove_parts
@@ -153,6 +156,12 @@ class LiveRun(RecoveringRun):
             manifest = self.store.newest()
             if manifest is not None and manifest.facts.get("run") == self._facts["run"]:
                 return restore_folder(self._folder, self.store)
+        if Path(self._log).with_name(BASE).exists():
+            raise CheckpointError(
+                f"{self._folder.path / CHECKPOINTS}: no checkpoint can be read, and the beginning of the log is gone "
+                "(retention), so that it cannot be matched anew: restore a backup"
+            )
+        if self.store is not None:
             self.store.clear_above(-1)
         updates = self._folder.path / "updates"
         remove_parts(updates, {*parts_list(updates), *(path.name for path in updates.glob("part-*"))})

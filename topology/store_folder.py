@@ -28,12 +28,7 @@ def run_folder(path: "str | os.PathLike[str] | StorePath") -> RunFolder:
 
 
 class StoreFolder(RunFolder):
-    """The output folder of one run.
-
-    Parameters
-    ----------
-    path : StorePath
-    """
+    """The output folder of one run."""
 
     path: Any
 

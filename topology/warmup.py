@@ -185,7 +185,8 @@ def _warm_words() -> None:
     """Cut texts, one of which the kernel is not sure of, and enter more tokens than the table has room for."""
     vocabulary = Vocabulary.of_counts([], most_terms=1)
     words = MessageWords(vocabulary)
-    cut = words.cut(["&eacute; &amp; 東京", *(" ".join(f"word{number} long-{number:09}" for number in range(3_000)),)])
+    many = " ".join(f"word{number} long-{number:09}" for number in range(3_000))
+    cut = words.cut(["&eacute; &amp; 東京 #ramen", many])
     weigh(words.terms(cut), vocabulary.idf)
     words.distinct(cut, np.array([0, 2]))
     iso_times(["2018-10-10T20:19:24Z"])

@@ -1,7 +1,7 @@
-"""Whole loads in folders: a stream and subscriptions of all kinds, for `skyray run` and `skyray loadtest --workload`.
+"""Whole loads in folders: a stream and subscriptions of all kinds, for `skyray run` and `benchmarks.headline`.
 
     python -m benchmarks.workloads.alerts alerts --subscriptions 1000000
-    skyray loadtest --workload alerts --hold 60s --executor local
+    python -m benchmarks.headline --workload alerts
 
-`alerts` says what a load has, `stream` writes messages; `gateway.load.workload` reads the folder.
+`alerts` says what a load has, `stream` writes messages; `folder` reads them for `gateway.load.loadtest`.
 """

@@ -8,7 +8,7 @@ makes as many updates of the windowed kinds. Messages are drawn of what `skyray 
 made-up ones. Decaying and nearest results begin with the stream and have taken its history, a message for four
 subscriptions, when the first message counts; the others begin near its end, over a full window.
 
-The folder is for `skyray run` (`etl`, `subscriptions/*.jsonl`) and for `skyray loadtest --workload FOLDER`.
+The folder is for `skyray run` (`etl`, `subscriptions/*.jsonl`) and for `benchmarks.headline --workload FOLDER`.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 from benchmarks import command
 from benchmarks.command import Tell
 from benchmarks.workloads import stream
-from gateway.load.workload import FILLING, SETTINGS, Workload
+from benchmarks.workloads.folder import FILLING, SETTINGS, Workload
 from gateway.subscriptions.generate import generate_subscriptions
 from matching.errors import ConfigError
 from matching.half_life import HALF_LIFE_S

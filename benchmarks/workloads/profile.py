@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from benchmarks import command
 from benchmarks.command import Tell, verdict
 from benchmarks.headline import memory_of
+from benchmarks.workloads.folder import LoadedSubscriptions, PacedFile, Workload
 from benchmarks.workloads.trial import resident_bytes
 from bolts.aggregation import AggregationBolt
 from bolts.delivery import DeliveryBolt
@@ -32,7 +33,6 @@ from bolts.sinks import PartSink
 from bolts.tuples import TupleBolt
 from gateway.load.check import check
 from gateway.load.pace import Pace
-from gateway.load.workload import LoadedSubscriptions, PacedFile, Workload
 from matching.kinds import KINDS
 from matching.storage.message_log import WindowLog
 from topology.core.executors.local import run_local

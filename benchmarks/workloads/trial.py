@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.workloads.folder import Workload
 from gateway.load.loadtest import Executor, load_test
 from gateway.load.ramp import Step, ramp_test
 
@@ -59,7 +60,9 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     """The report of the load test, and `seen` as `Watch` has it."""
     path = Path(settings.pop("report"))
     watch = Watch(path.with_suffix(".progress"))
-    options = {**settings, "executor": Executor(settings["executor"]), "workload": Path(settings["workload"])}
+    workload = Workload(settings["workload"])
+    workload.fill()
+    options = {**settings, "executor": Executor(settings["executor"]), "workload": workload}
     options["on_progress"] = watch
     if hold := options.pop("hold", None):
         report = ramp_test(hold, on_step=_say, **options)

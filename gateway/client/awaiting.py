@@ -5,11 +5,11 @@ Each method is a request of `gateway.client.requests`, carried out as `gateway.c
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx2
 
-from gateway.client import flows, mapped, requests
+from gateway.client import flows, requests
 from gateway.client.flows import Followed, FollowedStream, Following, Patience, SentRows, Source
 from gateway.client.requests import Box, Call, Names, Wait
 from gateway.client.rows import (
@@ -23,24 +23,13 @@ from gateway.client.rows import (
     Update,
 )
 from gateway.client.transport import Library, Link, library_options
-from matching.extras import require_lonboard
-
-if TYPE_CHECKING:
-    import lonboard
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
 class AsyncUpdates(FollowedStream, Generic[E]):
-    """A stream of updates: an asynchronous iterator that connects again by itself; `async with` closes it.
-
-    Parameters
-    ----------
-    link : Link
-    state : Followed
-    following : Following
-    """
+    """A stream of updates: an asynchronous iterator that connects again by itself; `async with` closes it."""
 
     def __init__(self, link: Link, state: Followed, following: Following):
         super().__init__(state)
@@ -289,46 +278,6 @@ class AsyncClient:
     async def results(self, subscription_id: str) -> Results:
         """What is in a result now, best first; of `boolean` the last 100 matches, the newest first."""
         return await self._call(requests.results(subscription_id))
-
-    async def map(
-        self,
-        *subscription_ids: str,
-        kind: Names = None,
-        prefix: str | None = None,
-        owner: str | None = None,
-        region: Box = None,
-        most: int = mapped.MOST,
-        most_results: int = mapped.MOST_RESULTS,
-    ) -> "lonboard.Map":
-        """A map of these subscriptions, or of those that pass the filters, and of their results, for a notebook.
-
-        Parameters
-        ----------
-        *subscription_ids : str
-        kind, prefix, owner, region
-            As of `subscriptions`, where no id is given.
-        most : int
-            Subscriptions, and messages, that are drawn; a warning says what is left out.
-        most_results : int
-            Subscriptions of which the result is drawn: each is a request.
-
-        Returns
-        -------
-        lonboard.Map
-            Layers of shapes, of places and of messages, coloured by kind; none that has no rows.
-
-        Raises
-        ------
-        ConfigError
-            For ids and filters, or where lonboard is not installed.
-        """
-        require_lonboard()
-        from gateway.runs import notebook  # imports lonboard
-
-        filters = {"kind": kind, "prefix": prefix, "owner": owner, "region": region}
-        notebook.check(most, most_results, subscription_ids, filters)
-        found = await mapped.mapped(self._link(), subscription_ids, filters, most, most_results, self._patience)
-        return notebook.Drawing(*found).map()
 
     async def explain(self, subscription_id: str, message: str) -> dict[str, Any]:
         """Why a message (its id, or `seq:N`) is in a result, or not: `held`, `reason`, `why` and so on."""

@@ -43,12 +43,7 @@ def _items(coming: AsyncIterator[T]) -> Generator[T]:
 
 
 class Updates(FollowedStream, Generic[E]):
-    """A stream of updates: an iterator that connects again by itself; `with` closes it.
-
-    Parameters
-    ----------
-    inner : AsyncUpdates
-    """
+    """A stream of updates: an iterator that connects again by itself; `with` closes it."""
 
     def __init__(self, inner: AsyncUpdates[E]):
         super().__init__(inner._state)
@@ -179,7 +174,6 @@ class Client:
     tell = _waits(AsyncClient.tell)
     told = _iterates(AsyncClient.told)
     results = _waits(AsyncClient.results)
-    map = _waits(AsyncClient.map)
     explain = _waits(AsyncClient.explain)
     match = _waits(AsyncClient.match)
     preview = _waits(AsyncClient.preview)

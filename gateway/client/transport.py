@@ -37,13 +37,7 @@ def library_options(url: str, key: str | None, timeout_s: float, headers: Mappin
 
 
 class Link:
-    """Sends requests to a server, and reads at most one stream at a time.
-
-    Parameters
-    ----------
-    library : httpx2.Client or httpx2.AsyncClient
-    timeout_s : float
-    """
+    """Sends requests to a server, and reads at most one stream at a time."""
 
     def __init__(self, library: Library, timeout_s: float):
         self._library: Any = library

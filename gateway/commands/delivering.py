@@ -17,7 +17,7 @@ from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader
 from gateway.serve.released import LookUp
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import Parts
+from gateway.serve.update_parts import END, Parts
 from gateway.sinks.committed import CommittedUpdates
 from gateway.sinks.pump import Positions, Pump
 from gateway.sinks.stream import SinkAway
@@ -175,6 +175,10 @@ class Deliveries:
     def figures(self) -> list[dict[str, Any]]:
         """Figures of each sink, as `Pump.figures`."""
         return [pump.figures() for pump in self._pumps]
+
+    def reached(self) -> int:
+        """The boundary that all receivers have reached; above all others without any."""
+        return min((pump.position.boundary for pump in self._pumps), default=END)
 
     def has_ended(self, patience_s: float) -> bool:
         """Whether all sinks have delivered everything, or their time is over; the caller has released its last update.

@@ -7,6 +7,8 @@ import typer
 
 from gateway.commands import stream_options as stream
 from gateway.commands.stream_options import READ, SinkPatience, UpdateSinks
+from gateway.live.retain_settings import RetainSettings
+from gateway.shell.interrupts import begin_to_wait
 from gateway.shell.options import Command, Defined, MetricsPort, MetricsTargets, example, shares
 from gateway.shell.terminal import Terminal, shown
 from topology.core.places import require_local
@@ -24,6 +26,7 @@ def live(
     settings: Annotated[Given, Defined(stream.live_settings())],
     columns: Annotated[Given, Defined(stream.column_options())],
     stream_options: Annotated[Given, Defined(stream.stream_options())],
+    retained: Annotated[Given, Defined(stream.RETAINED, "retain")],
     to: UpdateSinks = None,
     to_wait_s: SinkPatience = 30.0,
     rejects: Annotated[Path | None, typer.Option(help="File for refused lines; standard error otherwise.")] = None,
@@ -48,12 +51,14 @@ def live(
     if status is not None:
         require_local(status=status)
         return _print_status(status, json)
+    begin_to_wait()
     offered = stream.StreamOptions(**stream_options)
     require_local(out=offered.out, vocabulary=offered.vocabulary)
     from gateway.commands.piping import pipe_stream
 
-    metrics = metrics_port, metrics_targets
-    return pipe_stream(settings, stream.named_columns(columns), offered, to or (), to_wait_s, rejects, metrics, json)
+    metrics, kept = (metrics_port, metrics_targets), RetainSettings(**retained)
+    named = stream.named_columns(columns)
+    return pipe_stream(settings, named, offered, kept, to or (), to_wait_s, rejects, metrics, json)
 
 
 def _print_status(folder: Path, json: bool) -> int:

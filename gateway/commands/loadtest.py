@@ -10,7 +10,6 @@ import typer
 
 from gateway.load.loadtest import load_test, render, write_report
 from gateway.load.ramp import FIRST_RATE, ramp_test
-from gateway.load.report import write_html
 from gateway.shell.options import Command, Defined, Json, example, of_signature, shares
 from gateway.shell.per_kind import each_kind
 from gateway.shell.terminal import Terminal
@@ -20,7 +19,7 @@ from matching.kinds import KINDS
 
 app = typer.Typer()
 
-_EXAMPLES = """skyray loadtest --hold 60s --query-bolts 2 --check --html report.html
+_EXAMPLES = """skyray loadtest --hold 60s --query-bolts 2 --check --out report.json
 
 skyray loadtest --rate 5000 --seconds 30 --executor local
 
@@ -33,8 +32,7 @@ _OF_SERVERS = frozenset({"rate", "seconds", "warm_up", "changes", "filters", "se
 _SCHEDULE, _LOAD, _TOPOLOGY, _SERVER, _OUTPUT = "Schedule", "Load", "A topology of its own", "A server", "Output"
 _SHOWN = (
     *("rate", "seconds", "warm_up", "window", "query_bolts", "router", "executor", "address", "checkpoint_every"),
-    *("workload", "changes", "filters", "seed", "check", "url", "key", "generators", "out", "html", "hold"),
-    "limit_p99_ms",
+    *("changes", "filters", "seed", "check", "url", "key", "generators", "out", "hold", "limit_p99_ms"),
 )
 _GROUPS = {_SCHEDULE: ("rate", "seconds", "warm_up"), _LOAD: ("changes", "filters", "seed"), _OUTPUT: ("check",)}
 
@@ -68,10 +66,6 @@ def loadtest(
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the whole report there as JSON.", rich_help_panel=_OUTPUT)
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page with plots there; it loads nothing.", rich_help_panel=_OUTPUT),
     ] = None,
     hold: Annotated[
         str | None,
@@ -129,8 +123,6 @@ def loadtest(
         report = _of_a_server(terminal, url, more, hold, limits)
     if out is not None:
         write_report(report, out)
-    if html is not None:
-        write_html(report, html)
     terminal.answer(report, lambda console: console.print(render(report), highlight=False, markup=False))
     return 0 if report["kept_up"] and (report["check"] is None or report["check"]["exact"]) else 1
 

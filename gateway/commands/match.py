@@ -53,6 +53,9 @@ def match(
             for one in answer["reached"][: limit or None]
         ]
         write_lines(listing(("subscription", "kind", "score", "words found"), rows, out.width, right=("score",)))
+        if answer["missed"]:
+            missed = [[one["subscription_id"], one["kind"], one["clause"]] for one in answer["missed"]]
+            write_lines(listing(("query failed", "kind", "what of it"), missed, out.width))
         for title, counts in (("not reached", answer["not_reached"]), ("rejected rows", answer["rejected"])):
             if counts:
                 why = [[count, reason, why_not(reason)] for reason, count in counts.items()]

@@ -14,6 +14,8 @@ from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
 from gateway.live.pipe import Pipe, to_standard_output
 from gateway.live.recording import record
+from gateway.live.retain_settings import RetainSettings
+from gateway.live.retaining import Retention
 from gateway.live.subscription_files import subscribe_all
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
@@ -36,6 +38,7 @@ def pipe_stream(
     settings: Given,
     columns: Mapping[str, str],
     offered: stream.StreamOptions,
+    retained: RetainSettings,
     to: Sequence[str],
     to_wait_s: float,
     rejects: Path | None,
@@ -50,6 +53,8 @@ def pipe_stream(
         raise ConfigError("--to: updates are delivered from the parts of a folder; name one with --out")
     if to and settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: --to delivers what checkpoints commit; leave it out")
+    if not retained.keeps_all and (out is None or settings.get("checkpoint_every") == 0):
+        raise ConfigError("[retain]: what is kept is in a folder with checkpoints; name one with --out")
     source = source_of(offered.from_) if offered.from_ else None
     deliveries = Deliveries(to)
     terminal = Terminal()
@@ -96,6 +101,7 @@ def pipe_stream(
         else:
             loaded = subscribe_all(pipe.batching, offered.subscriptions)
         step("starting Ray" if executor == "ray" else "loading kernels")
+        retention = Retention(wal, admission.window, retained, [deliveries.reached])
         stopping, noted = stack.enter_context(draining()), Noted()
         feed = None if source is None else Feed(source, wal, into_pipe(pipe, stopping))
 
@@ -105,10 +111,11 @@ def pipe_stream(
             deliveries.begin_parts(folder, run.identity, wal.ends, wal.look_up)
             if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first message"
-                log.info("resumes", messages=wal.next_seq - len(wal.marks), matches_from=place, folder=str(out))
+                log.info("resumes", messages=wal.next_seq - wal.mark_count, matches_from=place, folder=str(out))
             named = "standard input" if feed is None else feed.name
             next_line = {"next_line": wal.line + 1} if out is not None and feed is None else {}
             log.info("reads", source=named, subscriptions=len(admission.active), **next_line)
+            stack.enter_context(retention)
             if feed is not None:
                 pipe.start(None, stopping, wal.line)
                 feed.begin()
@@ -121,7 +128,7 @@ def pipe_stream(
             """Whether the input has ended and all its updates are written; the first call starts the pipe."""
             if not pipe.started:
                 begin()
-            for part in (feed, pipe, releaser):
+            for part in (feed, pipe, releaser, retention):
                 if part is not None and part.failure is not None:
                     raise part.failure
             deliveries.check()
@@ -137,7 +144,7 @@ def pipe_stream(
 
         on_progress = stack.enter_context(with_metrics(metrics, "live", noted.note, folder, own))
         report = run.run(over, lambda: wal.next_seq, on_progress)
-        figures = _figures(pipe, admission, releaser, report, loaded, len(wal.marks))
+        figures = _figures(pipe, admission, releaser, report, loaded, wal.mark_count)
         figures |= {} if feed is None else {"source": feed.figures()}
         if out is not None:
             try:

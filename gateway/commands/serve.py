@@ -7,7 +7,9 @@ import typer
 
 from gateway.commands import stream_options as stream
 from gateway.commands.stream_options import READ, UpdateSinks
+from gateway.live.retain_settings import RetainSettings
 from gateway.serve.limits import Limits
+from gateway.shell.interrupts import begin_to_wait
 from gateway.shell.options import Command, Defined, example, of_signature, shares
 from gateway.sinks.webhooks.settings import WebhookSettings
 from matching.extras import require
@@ -31,6 +33,7 @@ def serve(
     columns: Annotated[Given, Defined(stream.column_options())],
     limits: Annotated[Given, Defined(of_signature(Limits), "limits")],
     webhooks: Annotated[Given, Defined(_WEBHOOKS, "webhooks")],
+    retained: Annotated[Given, Defined(stream.RETAINED, "retain")],
     server_options: Annotated[Given, Defined(of_signature(stream.ServerOptions))],
     stream_options: Annotated[Given, Defined(stream.stream_options())],
     to: UpdateSinks = None,
@@ -43,6 +46,7 @@ def serve(
     a broker, each once; with --to it delivers all updates to a database or a broker. With --demo there is something to
     see in the first minute: a page, updates, and two commands to copy.
     """
+    begin_to_wait()
     require("serve", "skyray serve", "pipe lines through `skyray live`")
     offered, own = stream.ServerOptions(**server_options), stream.StreamOptions(**stream_options)
     require_local(out=own.out, vocabulary=own.vocabulary)
@@ -53,4 +57,5 @@ def serve(
         answering = answer(stack, offered, own, bounds.most_connections)
         from gateway.commands.serving import serve_stream  # imports much, while it answers already
 
-        return serve_stream(answering, settings, named, bounds, calling, offered, own, to or (), json)
+        kept = RetainSettings(**retained)
+        return serve_stream(answering, settings, named, bounds, calling, offered, own, kept, to or (), json)

@@ -15,6 +15,8 @@ from gateway.commands.delivering import Deliveries
 from gateway.live.in_flight import InFlight
 from gateway.live.opening import open_stream
 from gateway.live.recording import record
+from gateway.live.retain_settings import RetainSettings
+from gateway.live.retaining import Retention
 from gateway.live.subscription_files import subscribe_all
 from gateway.serve.access import Access
 from gateway.serve.app import make_app
@@ -72,6 +74,7 @@ class Watch:
     hooks : WebhookService
     deliveries : Deliveries
     garbage : Garbage
+    retention : Retention
     noted : Noted
     on_ready : callable
         Called once, when the updates of all messages that were in the log before the watch was made are released.
@@ -92,6 +95,7 @@ class Watch:
         hooks: WebhookService,
         deliveries: Deliveries,
         garbage: Garbage,
+        retention: Retention,
         noted: Noted,
         on_ready: Callable[[], None],
         on_look: Callable[[int], None],
@@ -100,6 +104,7 @@ class Watch:
     ):
         self._door, self._releaser, self._run, self._server = door, releaser, run, server
         self._hooks, self._deliveries, self._garbage, self._noted = hooks, deliveries, garbage, noted
+        self._retention = retention
         self._logged_before = door.wal.next_seq - 1
         self._first: int | None = None  # seq behind which the topology matches again
         self._next_s = 0.0
@@ -120,7 +125,7 @@ class Watch:
         door = self._door
         if not door.ready:
             self._look_whether_ready(self._releaser.reached(self._run.incarnation))
-        for part in (door.feed, door.writer, self._releaser, self._hooks):
+        for part in (door.feed, door.writer, self._releaser, self._hooks, self._retention):
             if part is not None and part.failure is not None:
                 raise part.failure if isinstance(part.failure, EngineError) else DeliveryError(str(part.failure))
         self._deliveries.check()
@@ -167,6 +172,7 @@ def serve_stream(
     calling: WebhookSettings,
     offered: stream.ServerOptions,
     own: stream.StreamOptions,
+    retained: RetainSettings,
     to: Sequence[str],
     json: bool,
 ) -> int:
@@ -184,6 +190,7 @@ def serve_stream(
     calling : WebhookSettings
     offered : ServerOptions
     own : StreamOptions
+    retained : RetainSettings
     to : sequence of str
         URIs of sinks.
     json : bool
@@ -261,6 +268,7 @@ def serve_stream(
 
         hub.on_release, door.more_figures, door.sinks = wake, [lambda: figures_of(hooks)], deliveries.figures
         door.webhooks = lambda: summary_of(hooks)
+        retention = Retention(wal, admission.window, retained, [hooks.reached, deliveries.reached])
         more = [webhook_routes.routes(door, hooks), told_routes.routes(door, hooks)]
         web = make_app(door, asking, _names(host, *offered.allowed_host), offered.allow_origin, more, map_tiles)
         starting.step("loading kernels")
@@ -273,19 +281,20 @@ def serve_stream(
         stack.callback(deliveries.close)
         deliveries.begin(out, run.identity, lambda: hub.log, lambda: wal.next_seq)
         writer.begin()
+        stack.enter_context(retention)
         if door.feed is not None:
             door.feed.begin()
             stack.callback(door.feed.close)
             log.info("reads", source=door.feed.name)
         if earlier:
-            counts = {"messages": wal.next_seq - len(wal.marks), "subscriptions": len(registry)}
+            counts = {"messages": wal.next_seq - wal.mark_count, "subscriptions": len(registry)}
             log.info("resumes", **counts, folder=str(out))
 
         made = DemoTraffic(writer, rate, wal.next_seq)
         stack.callback(made.stop)
 
         watch = Watch(
-            door, releaser, run, server, hooks, deliveries, garbage, Noted(lambda: _counted(door)),
+            door, releaser, run, server, hooks, deliveries, garbage, retention, Noted(lambda: _counted(door)),
             on_ready=lambda: log.info("ready", url=url, subscriptions=len(registry)),
             on_look=announcer.updates if offered.demo else lambda _: None,
             on_stop=made.stop,

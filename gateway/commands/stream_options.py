@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from gateway.live.retain_settings import RetainSettings
 from gateway.shell.logs import LogFormat
 from gateway.shell.options import of_model, of_signature
 from gateway.shell.per_kind import WORDS
@@ -151,6 +152,8 @@ def stream_options() -> Iterator[Parameter]:
 
 World = Annotated[str, typer.Option(help="What is covered, as in `skyray run`.")]
 Distance = Annotated[str, typer.Option(help="sphere or plane, as in `skyray run`.")]
+#: Options of the section [retain].
+RETAINED = tuple(of_signature(RetainSettings, lambda name: name.removeprefix("retain_")))
 #: Settings that the help pages of both show.
 SHOWN = (
     *("out", "from", "to", "vocabulary", "subscriptions", "attribute", "stem"),

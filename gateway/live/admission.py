@@ -15,6 +15,7 @@ from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
 from matching.conditions import meant
 from matching.errors import ConfigError, InputError
+from matching.expiry import expiry_us
 from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
@@ -28,7 +29,7 @@ from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from spouts.log import Record
-from spouts.parsed import expiry_of, parse_message
+from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
 
 
@@ -93,7 +94,8 @@ class Admission:
     strict : bool
         Refuse messages with a value that does not fit its attribute; by default such a value is missing.
     objects : bool
-        The stream is one of objects: `"deleted": true` of a message ends its object.
+        The stream is one of objects: `"deleted": true` of a message ends its object, and `ttl_s` or `expires_at` of a
+        version at a time that its user looks for (`gateway.live.living_versions`).
     synonyms : Synonyms, optional
         For `written_out`.
 
@@ -111,8 +113,6 @@ class Admission:
     set_aside : Counter
         Accepted messages, where times matter, without one (`no_time`: they reach kinds that need none) or dated too
         far `ahead`.
-    ends_objects : bool
-        Objects end by time (`ttl_s`, `expires_at` of a version): its user looks for those whose time is over.
     """
 
     def __init__(
@@ -130,7 +130,6 @@ class Admission:
         synonyms: Synonyms | None = None,
     ):
         self.objects = objects
-        self.ends_objects = False
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
         self.recent = RecentFields()
@@ -152,6 +151,10 @@ class Admission:
         self._met: set[int] = set()
         self._replays = False  # a log is replayed: earlier releases took some lines that are refused now
 
+    def now_us(self) -> int:
+        """Microseconds since 1970, now."""
+        return round(self._now() * 1e6)
+
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
         parsed = parse_message(row, self.space, self.vocabulary.attributes, self._strict, self.objects)
@@ -159,11 +162,11 @@ class Admission:
             self.rejected[parsed] += 1
             return parsed
         if self.objects and (row.get("ttl_s") is not None or row.get("expires_at") is not None):
-            expires_us = expiry_of(row, self._now()) if self.ends_objects else "expiry_not_served"
-            if isinstance(expires_us, str):
-                self.rejected[expires_us] += 1
-                return expires_us
-            parsed = parsed._replace(expires_us=expires_us)
+            expires = expiry_us(row.get("ttl_s"), row.get("expires_at"), self.now_us())
+            if isinstance(expires, str):
+                self.rejected[expires] += 1
+                return expires
+            parsed = parsed._replace(expires_us=expires)
         for one in parsed.misfits:
             self.misfits[one.fault.column or ""] += 1
         if self._needs_times():

@@ -25,6 +25,7 @@ from gateway.shell.terminal import writing_to
 from matching.errors import CheckpointError, ConfigError
 from matching.part_names import ListedPart, listed_line
 from spouts.history import LOG
+from spouts.log import BASE, base_of
 from topology.core.checkpoint.storage import check_part, list_path, parts_list
 from topology.core.checkpoint.store import CheckpointStore, manifest_name
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
@@ -109,10 +110,10 @@ def _tried(folder: Path, copy: Path) -> CheckedCopy:
     raise CheckpointError(f"{folder}: changes faster than it is copied ({error or 'it was resumed'}); try again")
 
 
-def _life(folder: Path) -> tuple[Any, Any]:
-    """What changes when a stream is resumed or ends."""
-    report = RunFolder(folder).report()
-    return report.get("incarnation"), report.get("state")
+def _life(folder: Path) -> tuple[Any, ...]:
+    """What changes when a stream is resumed, or ends, or its beginning is removed."""
+    report, base = RunFolder(folder).report(), (folder / LOG).with_name(BASE)
+    return report.get("incarnation"), report.get("state"), base.stat().st_ino if base.exists() else None
 
 
 def _copy(folder: Path, copy: Path) -> None:
@@ -130,7 +131,19 @@ def _copy(folder: Path, copy: Path) -> None:
     _copy_updates(folder, copy)
     shutil.copy2(folder / REPORT, copy / REPORT)
     if (folder / LOG).exists():
-        shutil.copy2(folder / LOG, copy / LOG)
+        _copy_log(folder / LOG, copy / LOG)
+
+
+def _copy_log(log: Path, to: Path) -> None:
+    """Copy a log, whose beginning may be a hole, which the copy has then, too."""
+    base = base_of(log)
+    with open(log, "rb") as source, open(to, "wb") as target:
+        if base is not None:
+            base.file.close()
+            for file in (source, target):
+                file.seek(base.offset)
+        shutil.copyfileobj(source, target, 1 << 20)
+    shutil.copystat(log, to)
 
 
 def _copy_database(path: Path, to: Path) -> None:

@@ -6,120 +6,27 @@ and the writer of a server (`gateway.serve.writer`) each have one, and decide wh
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gateway.live.admission import Admission, Change, RefusedLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping, RenamedLine
+from gateway.live.open_batch import InputLine, OpenBatch
 from gateway.live.reading import LineReader, ReadLines
-from matching.attributes import NO_ATTRIBUTES, AttributeSchema
+from gateway.live.write_ahead_log import WriteAheadLog
+from matching.attributes import NO_ATTRIBUTES
+from matching.fields import Fault
 from matching.validate import ParsedMessage, decode_object
-from spouts.log import Origin
-from spouts.messages import OpenBlock
+from spouts.parsed import deletion_of
 from topology.preparing import Preparing
 from topology.warmup import WORDS
-
-if TYPE_CHECKING:
-    from gateway.live.write_ahead_log import WriteAheadLog
 
 #: Bytes of lines with which a batch is full, however few they are.
 BATCH_BYTES = 16 * 2**20
 #: Of messages that are read together one of so many is looked at for fields without an attribute: a look takes 20 us.
 _SAMPLE = 128
-
-
-class InputLine(NamedTuple):
-    """One line of the input.
-
-    number : int      from 1
-    data : bytes
-    came_s : float    `time.monotonic` at its arrival
-    origin : Origin or None    its source, partition and offset; None for a line of a pipe or a request
-    """
-
-    number: int
-    data: bytes
-    came_s: float
-    origin: Origin | None = None
-
-
-class OpenBatch:
-    """Accepted lines that are logged together.
-
-    Parameters
-    ----------
-    schema : AttributeSchema
-
-    Attributes
-    ----------
-    messages : OpenBlock
-    changes : list of int       how many of the messages come before each change of subscriptions
-    lines : list of bytes       the changes
-    checked : list              the same, checked
-    came_s : list of float      `time.monotonic` at the arrival of each line
-    message_came_s : list of float    the same of the messages
-    line : int                  number of the last line
-    size_bytes : int            of the lines
-    """
-
-    def __init__(self, schema: AttributeSchema):
-        self.messages = OpenBlock(schema)
-        self.changes: list[int] = []
-        self.lines: list[bytes] = []
-        self.checked: list[Change] = []
-        self.came_s: list[float] = []
-        self.message_came_s: list[float] = []
-        self.line = self.size_bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.came_s)
-
-    def __len__(self) -> int:
-        return len(self.came_s)
-
-    def append(self, line: InputLine, found: ParsedMessage | Change) -> None:
-        """Take a line, its columns renamed, and what it was checked to be."""
-        if isinstance(found, ParsedMessage):
-            self.messages.append(found)
-            self.message_came_s.append(line.came_s)
-        else:
-            self.changes.append(len(self.messages))
-            self.lines.append(line.data)
-            self.checked.append(found)
-        self.came_s.append(line.came_s)
-        self.line = line.number
-        self.size_bytes += len(line.data)
-
-    def subscribe(self, lines: Sequence[bytes], checked: Sequence[Change], came_s: float, line: int) -> None:
-        """Take subscriptions that came together; `line` is the number of the last one."""
-        self.changes += [len(self.messages)] * len(lines)
-        self.lines += lines
-        self.checked += checked
-        self.came_s += [came_s] * len(lines)
-        self.line = line
-        self.size_bytes += sum(map(len, lines))
-
-    def note(self, line: int, came_s: float) -> None:
-        """Take a line that has neither a message nor a change: it has declared an attribute."""
-        self.came_s.append(came_s)
-        self.line = line
-
-    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[InputLine]) -> None:
-        """Take the messages of lines, in their order."""
-        columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
-        self.messages.extend(*columns, ahead, found.made)
-        came_s = [line.came_s for line in lines]
-        self.message_came_s += came_s
-        self.came_s += came_s
-        self.line = lines[-1].number
-        self.size_bytes += sum(len(line.data) for line in lines)
-
-    @property
-    def ends_with_change(self) -> bool:
-        """Whether a change comes after the last message."""
-        return self.changes[-1:] == [len(self.messages)]
 
 
 class Batching:
@@ -150,7 +57,7 @@ class Batching:
     def __init__(
         self,
         admission: Admission,
-        wal: "WriteAheadLog",
+        wal: WriteAheadLog,
         in_flight: InFlight,
         most: int,
         linger_s: float,
@@ -186,6 +93,23 @@ class Batching:
         """Whether the open batch takes no more lines."""
         return len(self.open.came_s) >= self._most or self.open.size_bytes >= BATCH_BYTES
 
+    @property
+    def table_is_full(self) -> bool:
+        """Whether lines are to be admitted one by one, since no new object may come."""
+        return self._wal.living is not None and self._wal.living.is_full
+
+    def end_expired(self) -> int:
+        """Put deletions of objects that have ended by time into the open batch, if it is empty; returns how many.
+
+        Else it may have a newer version of them.
+        """
+        if self._wal.living is None or self.open:
+            return 0
+        names, came_s = self._wal.living.expired(self._admission.now_us(), self._most), time.monotonic()
+        for name in names:
+            self.open.append(InputLine(0, b"", came_s), deletion_of(name, self._admission.space))
+        return len(names)
+
     def left_s(self, otherwise: float) -> float:
         """Seconds that the open batch may still wait for lines; `otherwise` while it is empty."""
         return self.open.came_s[0] + self._linger_s - time.monotonic() if self.open else otherwise
@@ -195,6 +119,9 @@ class Batching:
         if isinstance(renamed, RefusedLine):
             return renamed
         renamed = self._written_out(renamed)
+        living, row = self._wal.living, renamed.row
+        if living is not None and isinstance(row, dict) and (what := living.refusal(row)):
+            return RefusedLine("too_many_objects", what, Fault("object_id", row.get("object_id")))
         found = self._admission.row(renamed.row, lambda role: self.mapping.column_of(line.data, role), renamed.data)
         if not isinstance(found, RefusedLine):
             self.follow_schema()

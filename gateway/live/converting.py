@@ -24,7 +24,7 @@ from matching.decoding import cut_deep, decode_object, is_deep
 from matching.errors import CheckpointError, ConfigError
 from matching.words.tokeniser import is_of_this_tokeniser, tokeniser_number
 from spouts.history import LOG, VOCABULARY, start_of
-from spouts.log import FORMAT, Positions, Record, checksum_in, encode_record, read_records
+from spouts.log import BASE, FORMAT, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import parse_message
 from topology.folder import CHECKPOINTS, REPORT, RunFolder, checksum
@@ -93,6 +93,8 @@ def convert(folder: Path, to: Path) -> Converted:
     report = run.report()
     if not report.get("live") or not (folder / LOG).exists():
         raise ConfigError(f"{folder}: is of no stream of skyray serve or live")
+    if (folder / LOG).with_name(BASE).exists():
+        raise ConfigError(f"{folder}: the beginning of its log is gone, so its texts cannot be cut anew; begin another")
     with run.locked(), writing_to(to):
         partial = to.with_name(f".{to.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gateway.live.admission import RefusedLine
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
-from matching.fields import event_time_us, text_at, text_columns, value_at
+from matching.fields import OBJECT_ROLES, event_time_us, text_at, text_columns, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
 from spark_etl.finding import FirstColumns, Seen, columns_of_roles, columns_of_row, may_be
 from spark_etl.options import ROLES
@@ -95,7 +95,7 @@ class ColumnMapping:
                 values["time"] = None  # the column was a guess, and is no time
         elif all(name == role for role, name in columns.items()):
             return RenamedLine(data, row, row, taken)
-        values |= {path: value_at(row, path) for path in self._paths}
+        values |= {path: value_at(row, path) for path in (*self._paths, *OBJECT_ROLES)}
         return RenamedLine(data, {role: value for role, value in values.items() if value is not None}, row, taken)
 
     def columns_of_names(self, names: Collection[str]) -> dict[str, str] | RefusedLine:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gateway.live.admission import Admission
 from gateway.live.logged_changes import Active
 from gateway.live.mapping import ColumnMapping
+from gateway.live.pruning import finish
 from gateway.live.vocabulary_files import empty_start
 from gateway.live.write_ahead_log import ANSWER_SETTINGS, WriteAheadLog, has_begun, settings_of
 from matching.errors import ConfigError
@@ -119,6 +120,7 @@ def open_stream(
     stack.enter_context(wal.run.locked())
     stack.callback(wal.close)
     earlier = wal.begin()
+    finish(folder)
     wal.recover(admission, on_read)
     return OpenStream(config, admission, mapping, wal, earlier)
 

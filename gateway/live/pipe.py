@@ -21,9 +21,10 @@ from typing import IO, Any
 import msgspec
 
 from gateway.live.admission import Admission, RefusedLine
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, NOT_READ
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.shell.terminal import as_json
@@ -137,6 +138,7 @@ class Pipe:
             threading.Thread(target=self._read, args=(source, lines_before), name="lines", daemon=True).start()
         batching = self.batching
         while not stop():
+            batching.end_expired()
             if not batching.open and self._lines.empty():
                 self._wal.keep_positions()
                 batching.pass_time(time.monotonic())
@@ -164,7 +166,8 @@ class Pipe:
     def take_all(self, lines: Sequence[InputLine]) -> None:
         """As `take`, of many lines, as many as the open batch has room for."""
         reader = self.batching.reader
-        found = reader.read([line.data for line in lines]) if len(lines) >= MANY else NOT_READ
+        many = len(lines) >= MANY and not self.batching.table_is_full
+        found = reader.read([line.data for line in lines]) if many else NOT_READ
         for first, last, place in found.runs(len(lines)):
             if place < 0:
                 self.take(lines[first])

@@ -17,7 +17,7 @@ from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ColumnMapping
 from matching.attributes import CATEGORIES, CATEGORY, NUMBER, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
-from matching.fields import MAX_ID_CHARACTERS, coordinate, event_time_us, text_columns
+from matching.fields import MAX_ID_CHARACTERS, OBJECT_ROLES, coordinate, event_time_us, text_columns
 from matching.iso_times import iso_times
 from matching.model import Float64, Int64
 from matching.pieces import text_of_columns
@@ -133,7 +133,7 @@ class LineReader:
     """
 
     def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space, objects: bool = False):
-        self._rare = _RARE | _CHANGES | ({"deleted", "ttl_s", "expires_at"} if objects else set())
+        self._rare = _RARE | _CHANGES | frozenset(OBJECT_ROLES if objects else ())
         self.sure = self.unsure = 0
         self._mapping = mapping
         self._attributes = schema.attributes

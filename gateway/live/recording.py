@@ -17,7 +17,7 @@ _PATHS = ("messages", "subscriptions", "boundaries")
 def record(wal: WriteAheadLog, admission: Admission, state: str, summary: Mapping[str, Any]) -> None:
     """Write `run.json` with `summary` and how far the log goes. The log is not read. Raises DeliveryError."""
     with writing_to(wal.folder):
-        of_log = wal.next_seq, len(wal.marks)
+        of_log = wal.next_seq, wal.mark_count
         facts = facts_of(wal.folder, wal.settings, admission.space, admission.kinds_met, *of_log)
         facts["log_bytes"] = wal.size_bytes
         no_paths = {name: value for name, value in summary.items() if name not in _PATHS}

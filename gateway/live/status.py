@@ -50,7 +50,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         with closing(LogReader(folder / LOG)) as log:
             log.force()
             while (record := log.skim()) is not None:
-                line, marks = record.line, marks + record.mark
+                line, marks = record.line, marks + record.mark + record.marks
                 for name, partitions in record.positions.items():
                     sources.setdefault(name, {}).update({key: at for key, (at, _) in partitions.items()})
                 if record.last_seq >= 0:

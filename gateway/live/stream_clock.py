@@ -26,10 +26,6 @@ CHANGED_S = 0.2
 class StreamClock:
     """When a clock mark is due, and its stream time.
 
-    Parameters
-    ----------
-    window : Window
-
     Attributes
     ----------
     time_us : int

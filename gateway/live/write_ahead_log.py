@@ -3,6 +3,7 @@
 A folder has
 
     journal/log            messages in columns and changes of subscriptions, batch by batch (`spouts.log`)
+    journal/base           what stands for its beginning, where that was removed (`gateway.live.pruning`)
     journal/durable        how far it was acknowledged (`gateway.live.acknowledged`)
     journal/start/         the empty vocabulary that a stream without another starts with
     journal/vocabulary/    a copy of the vocabulary that any other starts with
@@ -27,8 +28,9 @@ import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
 from gateway.live.admission import Admission, Change
-from gateway.live.batching import OpenBatch
 from gateway.live.living_versions import LivingVersions
+from gateway.live.open_batch import OpenBatch
+from gateway.live.recent_blocks import RecentBlocks
 from gateway.live.stream_clock import StreamClock
 from gateway.live.update_listener import MessageText
 from gateway.shell.terminal import writing_to
@@ -44,7 +46,7 @@ from spouts.handover import Handed, HandedRecord, Handover, close_handover, open
 from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
-from spouts.parsed import rows_of
+from spouts.parsed import block_of, deletions_in, rows_of
 from topology.core.checkpoint.storage import LocalDisk, written
 from topology.core.executors.logs import driver_log
 from topology.folder import RunFolder, checksum
@@ -52,8 +54,8 @@ from topology.settings import KEYS, LiveConfig
 
 #: Settings on which answers depend besides the lines, and `most_terms`.
 ANSWER_SETTINGS = ("window", "objects", "world", "projection", "distance", "decay_half_life", "decay_smoothing")
-#: Bytes of the last texts that are kept in memory; older ones are read from the log.
-RECENT_BYTES = 32 * 2**20
+#: Seconds between two records that say when they were logged.
+_LOGGED_S = 60
 _REFUSED_NOW = "a change that was accepted is refused now"
 
 
@@ -99,6 +101,14 @@ class WriteAheadLog:
         Called when `durable_through` has grown.
     living : LivingVersions or None
         Of a stream of objects.
+    mark_count : int
+        How many messages are, or were, clock marks.
+    first_seq : int
+        Of the first message that is kept; of earlier ones some are (`spouts.log.BASE`).
+    floor : (int, int)
+        The message before which no later change asks for any, and where the log says so, in bytes.
+    logged_s : dict of int to int
+        When some messages were logged, about one a minute, in seconds since 1970, by seq.
 
     Notes
     -----
@@ -123,6 +133,11 @@ class WriteAheadLog:
         self.marks: dict[int, int] = {}
         self.positions: Positions = {}
         self.settle: Callable[[], None] = lambda: None
+        self.mark_count = self.first_seq = 0
+        self.floor = (0, 0)
+        self.logged_s: dict[int, int] = {}
+        self._next_floor = self._logged_s = 0
+        self._base_ends, self._base_offsets = array("q"), array("q")
         self.living = LivingVersions() if settings.get("objects") else None
         self._clock = StreamClock(window or Window("count", 1))
         self._durable = durable
@@ -138,8 +153,8 @@ class WriteAheadLog:
         self.size_bytes = 0
         self._reached: Positions = {}  # what the next record has
         self._declared = 0  # attributes that the log has, and the start
-        self._recent = _RecentBlocks()
-        self._read_last: tuple[int, MessageBlock] | None = None  # and the number of its batch
+        self._recent = RecentBlocks()
+        self._read_last: tuple[int, MessageBlock] | None = None  # and its first seq
         self._reading = threading.Lock()
 
     @property
@@ -204,7 +219,7 @@ class WriteAheadLog:
                         _force(place)
                 self._mark = DurableMark(self.folder, self.size_bytes)
         self.durable_through = self.next_seq - 1
-        self._reader = LogReader(self.log)
+        self.rebase()
         if self.line and self._durable is not None:
             self._durable(self.line)
 
@@ -246,9 +261,14 @@ class WriteAheadLog:
                 waiting.clear()
             elif record.changes:
                 waiting.append((offset, end, record))
-            if self.living is not None and record.block is not None:
-                self.living.take(self.next_seq, record.block)
-            self._note(offset, record.last_seq, record.checksum)
+            if self.living is not None and record.block is not None and record.terms is not None:
+                self.living.take(self.next_seq, record.block, record.terms, record.rows)
+            if record.floor:
+                self.floor = record.floor, offset
+            if record.logged_s:
+                self.logged_s[self.next_seq] = self._logged_s = record.logged_s
+            self.mark_count += record.mark + record.marks
+            self._note(offset, record.last_seq, record.checksum if record.rows is None else "")
             self._note_positions(record.positions)
             self.line, self.size_bytes, self._before = record.line, end, record.checksum
             on_read(end / size_bytes)
@@ -282,7 +302,7 @@ class WriteAheadLog:
             return
         admitted, terms, handed = self._weigh(block)
         if self.living is not None:
-            block = block.having(previous=self.living.take(first, block))
+            block = block.having(previous=self.living.take(first, block, terms))
         self._recent.put(first, block)
         last_seq = first + len(block) - 1
         record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
@@ -300,12 +320,34 @@ class WriteAheadLog:
         self._clock.mark(time_us, now_s)
         admitted, last_seq = self._admit([]), self.next_seq
         self.marks[last_seq] = time_us
+        self.mark_count += 1
         self._append(Record(last_seq, self.line, 1, time_us=time_us, mark=True, admitted=admitted))
 
     def reached(self, origin: Origin) -> None:
         """Note that a source is read up to `origin`; the batch that is stored next carries this position."""
         partitions = self._reached.setdefault(origin.source, {})
         partitions[origin.partition] = origin.offset, origin.token
+
+    def announce(self, floor: int) -> None:
+        """Say with the next record that later changes ask for no message before this one; for any thread."""
+        self._next_floor = floor
+
+    def rebase(self) -> None:
+        """Read the log as it is, after its beginning was removed. O(records of the base)."""
+        ends, offsets, reader = array("q"), array("q"), LogReader(self.log)
+        while reader.base is not None and reader.offset < reader.base.size_bytes:
+            offset, record = reader.offset, reader.skim()
+            if record is None:
+                raise CheckpointError(f"{self.log}: its base ends before byte {reader.base.size_bytes:,}; restore it")
+            if record.last_seq >= 0:
+                ends.append(record.last_seq)
+                offsets.append(offset)
+        with self._reading:
+            earlier, self._reader, self._read_last = self._reader, reader, None
+            self._base_ends, self._base_offsets = ends, offsets
+            self.first_seq = 0 if reader.base is None else reader.base.seq
+        if earlier is not None:
+            earlier.close()
 
     def keep_positions(self) -> None:
         """Store the positions of the sources, unless the last stored batch has them. Raises DeliveryError."""
@@ -326,7 +368,7 @@ class WriteAheadLog:
     def _admit(self, terms: Sequence[str]) -> Admitted:
         """Admit the new terms of a batch."""
         assert self._admission is not None, "recover() comes first"
-        return self._admission.new_terms.admit(terms, self.next_seq - len(self.marks))
+        return self._admission.new_terms.admit(terms, self.next_seq - self.mark_count)
 
     def _weigh(self, block: MessageBlock) -> tuple[Admitted, MessageTerms, tuple[Rows, int] | None]:
         """Admit the new terms of a batch; returns also the terms of its messages, and what is handed over."""
@@ -360,7 +402,12 @@ class WriteAheadLog:
         if len(schema) > self._declared:
             new = tuple(map(str, schema.attributes[self._declared :]))
             record, self._declared = record._replace(admitted=record.admitted._replace(attributes=new)), len(schema)
-        data = encode_record(record._replace(time_us=time_us, positions=reached), self._before)
+        floor, self._next_floor = self._next_floor, 0
+        record = record._replace(time_us=time_us, positions=reached, floor=floor)
+        if not 0 <= int(now_s := time.time()) - self._logged_s < _LOGGED_S:
+            self._logged_s = self.logged_s[self.next_seq] = int(now_s)
+            record = record._replace(logged_s=self._logged_s)
+        data = encode_record(record, self._before)
         self._before = checksum_in(data)
         self._note(self.size_bytes, record.last_seq, self._before)
         with writing_to(self.log):
@@ -373,6 +420,8 @@ class WriteAheadLog:
         if self._mark is not None:
             with writing_to(self._mark.path):
                 self._mark.note(self.size_bytes)
+        if floor:
+            self.floor = floor, self.size_bytes - len(data)
         self._note_positions(reached)
         self.durable_through = self.next_seq - 1
         if self.line and self._durable is not None:
@@ -420,19 +469,25 @@ class WriteAheadLog:
 
     def records_from(self, seq: int) -> Iterator[tuple[int, Record]]:
         """The logged batches from that of a message on, as far as they are logged now, each with its first seq."""
-        batch = bisect_right(self.ends, seq - 1)
-        if batch == len(self.ends):
-            return
-        first = self.ends[batch - 1] + 1 if batch else 0
-        for record, _, _ in read_records(self.log, self._offsets[batch]):
+        with self._reading:
+            if seq >= self.next_seq:
+                return
+            first, offset = self.place_of(seq)
+        for record, _, _ in read_records(self.log, offset):
             yield first, record
             first += record.messages
+
+    def place_of(self, seq: int) -> tuple[int, int]:
+        """The first seq of the batch of a message, and where it is in the log, in bytes. O(log batches)."""
+        ends, offsets = (self.ends, self._offsets) if seq >= self.first_seq else (self._base_ends, self._base_offsets)
+        batch = bisect_right(ends, seq - 1)
+        return ends[batch - 1] + 1 if batch else 0, offsets[batch]
 
     def blocks_from(self, seq: int) -> Iterator[tuple[int, MessageBlock]]:
         """The logged messages from the batch of this seq on, batch by batch, each with its first seq; no marks."""
         for first, record in self.records_from(seq):
             if record.block is not None:
-                yield first, record.block
+                yield first, self._whole(record, first)
 
     def close(self) -> None:
         """Close the log."""
@@ -451,6 +506,19 @@ class WriteAheadLog:
         there = batch < len(self.ends) and self.ends[batch] == boundary and self._tags[batch]
         return f"{self._tags[batch]:08x}" if there else ""
 
+    def window_floor(self, last_seq: int, length: int) -> int:
+        """The floor of a count window over objects at a boundary (`matching.window.Floors`), for any thread.
+
+        Reads the messages of the window.
+        """
+        while last_seq >= 0:
+            first, block = self._block_of(last_seq)
+            kept = np.flatnonzero(~deletions_in(block)[: last_seq + 1 - first])
+            if kept.shape[0] > length:
+                return first + int(kept[-length - 1])
+            length, last_seq = length - kept.shape[0], first - 1
+        return -1
+
     def _note(self, offset: int, last_seq: int, checksum: str) -> None:
         if last_seq >= 0:
             self._offsets.append(offset)
@@ -459,57 +527,30 @@ class WriteAheadLog:
 
     def _read_block(self, seq: int) -> tuple[int, MessageBlock]:
         """The logged batch of a message, and its first seq."""
-        batch = bisect_right(self.ends, seq - 1)
         with self._reading:
-            if self._read_last is None or self._read_last[0] != batch:
+            first, offset = self.place_of(seq) if seq < self.next_seq else (0, -1)
+            if self._read_last is None or self._read_last[0] != first or offset < 0:
                 assert self._reader is not None, "recover() comes first"
                 record = None
-                if batch < len(self.ends):
-                    self._reader.offset = self._offsets[batch]
+                if offset >= 0:
+                    self._reader.offset = offset
                     record = self._reader.read()
-                if record is None or record.block is None:
+                if record is None or (record.block is None and record.rows is None):
                     raise CheckpointError(f"{self.log}: message {seq:,} is missing")
-                self._read_last = batch, record.block
-            return self.ends[batch - 1] + 1 if batch else 0, self._read_last[1]
+                self._read_last = first, self._whole(record, first)
+            return first, self._read_last[1]
+
+    def _whole(self, record: Record, first: int) -> MessageBlock:
+        """The messages of a record, those that were removed among them."""
+        if record.rows is None and record.block is not None:
+            return record.block
+        assert self._admission is not None, "recover() comes first"
+        return block_of(record, first, self._admission.space, self.log)[0]
 
 
 def _some(names: Names, rows: Int64) -> list[str]:
     """The strings of some rows."""
     return names.take(rows).strings()
-
-
-class _RecentBlocks:
-    """The newest messages, as many as have `RECENT_BYTES`; for any thread."""
-
-    def __init__(self) -> None:
-        self._firsts: list[int] = []  # seqs
-        self._blocks: list[tuple[MessageBlock, int]] = []  # and their bytes
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def put(self, first: int, block: MessageBlock) -> None:
-        """Take the next messages, and drop the oldest that are too many then."""
-        size_bytes = block.size_bytes
-        with self._lock:
-            self._firsts.append(first)
-            self._blocks.append((block, size_bytes))
-            self._bytes += size_bytes
-            drop = 0
-            while self._bytes > RECENT_BYTES and drop < len(self._blocks) - 1:
-                self._bytes -= self._blocks[drop][1]
-                drop += 1
-            del self._firsts[:drop], self._blocks[:drop]
-
-    def has(self, seq: int) -> bool:
-        """Whether this message is here, and all that came later."""
-        with self._lock:
-            return bool(self._firsts) and seq >= self._firsts[0]
-
-    def get(self, seq: int) -> tuple[int, MessageBlock] | None:
-        """The first seq and the messages of the batch of this one; None if it is not here."""
-        with self._lock:
-            place = bisect_right(self._firsts, seq) - 1
-            return None if place < 0 else (self._firsts[place], self._blocks[place][0])
 
 
 def has_begun(folder: Path) -> bool:

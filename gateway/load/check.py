@@ -21,7 +21,6 @@ from bolts.sinks import UPDATE_SCHEMA
 from gateway.load.follower import Received
 from gateway.load.lifetimes import Lifetimes
 from gateway.load.served import RECOUNTED, WORDS, ServedWorkload, idf_at, reweighed, weighed
-from gateway.load.workload import Subscribed
 from gateway.runs.reader import read_updates
 from matching.attributes import MISSING_KEY
 from matching.bulk_oracle import NEVER, BulkOracle, of_numbers, sampled
@@ -74,7 +73,7 @@ class Sent(NamedTuple):
 
 def check(
     source: PacedSpout,
-    subscribers: GeneratedSubscriptions | Subscribed,
+    subscribers: GeneratedSubscriptions,
     fading: DecayParameters,
     ends: Sequence[int],
     folder: Path,
@@ -225,11 +224,11 @@ def _affordable(table: SubscriptionTable, stream: MessageBatch, most: int) -> Su
 # ------------------------------------------------------------------------------------------------------- a topology
 
 
-def _ever(subscribers: GeneratedSubscriptions | Subscribed, last: int) -> tuple[SubscriptionTable, Int64]:
+def _ever(subscribers: GeneratedSubscriptions, last: int) -> tuple[SubscriptionTable, Int64]:
     """All subscriptions that there ever are up to message `last`, and the seq before which each ends."""
     table = subscribers.make()
     removed_at = np.full(len(table), NEVER)
-    if isinstance(subscribers, GeneratedSubscriptions) and subscribers.changes:
+    if subscribers.changes:
         added, removed = subscribers.changed(0, last)
         table = concatenate([table, added])
         removed_at = np.full(len(table), NEVER)

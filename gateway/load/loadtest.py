@@ -22,7 +22,6 @@ from distribution.placement.costs import SampleCosts
 from distribution.routers import PLACING, ROUTERS, placeable, router_named
 from gateway.load.check import check as compare
 from gateway.load.pace import Pace
-from gateway.load.workload import Workload
 from gateway.shell.terminal import whole_file
 from matching.errors import ConfigError
 from matching.extras import require_ray
@@ -39,7 +38,7 @@ from topology.core.checkpoint.barriers import Cadence
 from topology.core.checkpoint.coordinator import Checkpoints
 from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.local import run_local
-from topology.core.metrics import RunReport, report_stage
+from topology.core.metrics import RunReport
 from topology.placement import shared_by_default
 from topology.recovering import next_incarnation
 from topology.settings import LIVE_CREDITS
@@ -93,10 +92,7 @@ def load_test(
     filters: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of subscriptions with a filter.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of messages and subscriptions.")] = 0,
     check: Annotated[bool, typer.Option("--check", help="Compare the updates of a sample with the oracle.")] = False,
-    workload: Annotated[
-        Path | None,
-        typer.Option(help="Folder with messages, subscriptions and full results, in place of generated ones."),
-    ] = None,
+    workload: Any = None,
     subscriptions: Mapping[str, int] | None = None,
     on_progress: Callable[[Any], None] | None = None,
     kinds: Kinds = KINDS,
@@ -107,11 +103,12 @@ def load_test(
 
     A batch closes when it is full, or when its first message has waited `linger_ms`, which is part of latency. A
     subscription that `changes` adds stays until 1,000 more have come. `filters` are those of
-    `spouts.generated_filters`; a `workload` is a folder as of `gateway.load.workload`. Checkpoints, and with `check`
-    the files of updates, go to `folder`.
+    `spouts.generated_filters`. Checkpoints, and with `check` the files of updates, go to `folder`.
 
     Parameters
     ----------
+    workload : object, optional
+        Messages and subscriptions in place of the generated ones, as `benchmarks.workloads.folder.Workload` has them.
     subscriptions : mapping of kind to int, optional
         How many of a kind, all active before the first message; by default as its recipe says.
     kinds : Kinds
@@ -143,19 +140,18 @@ def load_test(
         require_ray()
     query_threads = threads_of(query_threads, executor == Executor.local)
     counts = {kind.name: kind.recipe.load for kind in kinds.run} | dict(subscriptions or {})
-    loaded = _workload(workload, changes, on_progress)
-    if loaded is not None:
-        counts, window = loaded.counts, loaded.window
+    if workload is not None:
+        counts, window = workload.counts, workload.window
 
     def run(pace: Pace, compared: bool) -> tuple[RunReport, dict[str, Any] | None]:
         """A run and the outcome of its check, None if it is not compared."""
         with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="skyray-loadtest-") as at:
             saved = None
-            if loaded is not None:
-                store, resume = loaded.resume(at)
+            if workload is not None:
+                store, resume = workload.resume(at)
                 cadence, incarnation = Cadence(checkpoint_every or None), next_incarnation(resume.incarnation)
                 saved = Checkpoints(store, cadence, at, incarnation=incarnation, resume=resume)
-                plan = loaded.plan(pace, query_bolts, router, credits, at, query_threads=query_threads)
+                plan = workload.plan(pace, query_bolts, router, credits, at, query_threads=query_threads)
             else:
                 out = at if check else None
                 plan = load_plan(
@@ -167,17 +163,19 @@ def load_test(
             ends = report.components["messages"].tasks[0].figures.pop("ends")  # for the check only
             if not compared:
                 return report, None
-            parts = loaded.parts(pace) if loaded is not None else _parts(pace, counts, window, seed, kinds, filters)
+            parts: tuple[Any, Any, Any] = (
+                workload.parts(pace) if workload else _parts(pace, counts, window, seed, kinds, filters)
+            )
             return report, compare(*parts, ends, Path(at))
 
-    origin = 0 if loaded is None else loaded.history
+    origin = 0 if workload is None else workload.history
     peak = None
     if rate is None:
         at_once, _ = run(Pace(_AT_ONCE, origin + PEAK_MESSAGES, batch or _PEAK_BATCH), False)
         peak = PEAK_MESSAGES / at_once.elapsed_s
         rate = peak / 2
-    if loaded is not None:
-        seconds = loaded.seconds_at(rate, seconds, warm_up)
+    if workload is not None:
+        seconds = workload.seconds_at(rate, seconds, warm_up)
     limit, warming = origin + round(rate * (seconds + warm_up)), origin + round(rate * warm_up)
     if limit <= warming:
         raise ConfigError(f"rate {rate} for {seconds} s is no message at all: raise one of them")
@@ -211,21 +209,9 @@ def load_test(
             "checkpoint_every": checkpoint_every,
             "changes": changes, "filters": filters,
             "executor": str(executor), "address": address, "seed": seed,
-            "workload": None if workload is None else Path(workload).name,
         },
         "topology": report.as_dict(),
     }  # fmt: skip
-
-
-def _workload(folder: Path | None, changes: float, on_progress: Callable[[Any], None] | None) -> Workload | None:
-    """The workload of a folder with the state to begin with, None without a folder. Raises ConfigError, InputError."""
-    if folder is None:
-        return None
-    if changes:
-        raise ConfigError("--changes: the subscriptions of a workload stay; leave it out, or leave out --workload")
-    workload = Workload(folder)
-    workload.fill(lambda what: report_stage(on_progress, what))
-    return workload
 
 
 def _executed(

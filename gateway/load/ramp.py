@@ -1,8 +1,7 @@
 """The highest rate that a target keeps, and a hold below it: `skyray loadtest --hold 60s`.
 
 Each step is a load test of its own: open loop, latency from due time. The rate doubles until a step breaks, then a
-bisection on a logarithmic scale narrows the gap; `gateway.load.loadtest` runs a step, `gateway.load.report` draws the
-outcome.
+bisection on a logarithmic scale narrows the gap; `gateway.load.loadtest` runs a step.
 """
 
 import re

@@ -1,23 +1,51 @@
-"""Why a message does not satisfy a query, clause by clause, in words.
+"""Why a message does not satisfy a query, clause by clause, in words: for `explain`, `match`, `preview` and `check`.
 
 Each clause is compiled and tested by itself, as the whole query is (`matching.query_programs`,
 `matching.naive_filters`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
+from gateway.runs.match_rules import FILTER_REASONS, Verdict
+from matching import filter_programs
 from matching.filter_programs import program_of
 from matching.naive_filters import holds, instructions_of
 from matching.naive_rows import NaiveMessage
 from matching.pieces import JOINED_ID
 from matching.query import ALL, ANY, NONE, PREFIX, WHERE, Node
-from matching.query_programs import instructions_of_clause
+from matching.query_programs import Query, clauses_of, instructions_of_clause, query_of
 from matching.vocabulary import Vocabulary
 
 #: Clauses, and places of a word, that are named at most.
 _NAMED = 5
+#: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
+_OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
+#: Reasons that a query may have: then its failed clauses are named.
+_OF_WORDS = ("query", "missing_keyword", "no_common_word")
+
+
+def clause_programs(columns: Mapping[str, Any], vocabulary: Vocabulary) -> dict[bytes, str]:
+    """The parts of a subscription's query that must all hold, by the program of each instruction that they become."""
+    query, found = query_of(columns.get("query"), vocabulary), dict[bytes, str]()
+    for clause, program in clauses_of(query, vocabulary) if isinstance(query, Query) else ():
+        for one in filter_programs.instructions_of(program):
+            found.setdefault(program_of([one]), clause)
+    return found
+
+
+def name_clause(verdict: Verdict, columns: Mapping[str, Any], message: NaiveMessage, vocabulary: Vocabulary) -> None:
+    """Say in a verdict which column of the subscription failed, and of its query which clauses."""
+    failed = verdict.failed
+    if failed is not None and verdict.reason in FILTER_REASONS:
+        own = (np.frombuffer(program, np.int64).tolist() for program in clause_programs(columns, vocabulary))
+        of_query = failed.name not in ("circle", "polygon") and any(failed in instructions_of(one) for one in own)
+        verdict.reason = "query" if of_query else _OF_KEYWORDS.get(failed.name, verdict.reason)
+    query = query_of(columns.get("query"), vocabulary)
+    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
+        verdict.clause = failed_clauses(query.tree, message, vocabulary)
 
 
 def failed_clauses(node: Node, message: NaiveMessage, vocabulary: Vocabulary) -> str:
@@ -65,7 +93,7 @@ def _places(clause: Node, message: NaiveMessage, vocabulary: Vocabulary) -> str:
     words = dict.fromkeys(clause.words()) if clause.operation != PREFIX else {}
     if len(words) < 2:
         return ""
-    there = [term for term in message.order if term != JOINED_ID]
+    there = [term for term in message.order if term > JOINED_ID]
     found = []
     for word in words:
         at = [str(place) for place, term in enumerate(there, 1) if term == vocabulary.id_of(word)]

@@ -15,29 +15,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute
 
-from gateway.runs.clauses import failed_clauses
+from gateway.runs.clauses import name_clause
 from gateway.runs.distance import distance_km, kilometres
-from gateway.runs.match_rules import FILTER_REASONS, REASONS, Lives, Scene, Verdict, judge
-from gateway.runs.message_rows import Row
+from gateway.runs.match_rules import REASONS, Lives, Scene, Verdict, judge
+from gateway.runs.message_rows import MessageRows, Row
 from gateway.runs.oracle_replay import CHUNK, boundary_ends, read_objects, relevant_rows
 from gateway.runs.reader import RunReader, Subscriber, active_at, decay_model
 from matching.attributes import TIME
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.model import MessageBatch, SubscriptionTable, concatenate, empty
-from matching.naive_filters import NaiveInstruction, instructions_of
+from matching.model import Int64, MessageBatch, SubscriptionTable, concatenate, empty
+from matching.naive_filters import NaiveInstruction
 from matching.naive_rows import Extras, NaiveMessage, messages_of, subscriptions_of
 from matching.pieces import JOINED, JOINED_ID, Word
-from matching.query_programs import Query, clauses_of, query_of
+from matching.reserved import is_visible
 from matching.space import Space
 from matching.validate import DELETE
 from matching.vocabulary import Vocabulary
-from matching.window import NO_FLOOR, Window, stream_time
+from matching.window import NO_FLOOR, Floors, Window, stream_time
 from spouts.cutting import Rows
+from spouts.history import history_of
 from spouts.manifest import is_live
 from spouts.parquet import ParquetSource, read_columns
-from spouts.quarantine import without_terms
+from spouts.quarantine import in_ranges, without_terms
 from spouts.subscriptions import NEVER
 
 #: Rivals (`gateway.runs.match_rules.Rival`) that an answer lists at most.
@@ -46,10 +47,6 @@ pc: Any = pyarrow.compute  # its functions are made when it is imported, which t
 
 #: What each update says that a version did.
 _DID = {"enter": "entered", "leave": "left", "change": "changed", "match": "matched"}
-#: Reasons by the name of an instruction that is not of a query: of words that are cut into pieces.
-_OF_KEYWORDS = {"phrase": "missing_word", "either": "too_few_keywords", "neither": "excluded_word"}
-#: Reasons that a query may have: then its failed clauses are named.
-_OF_WORDS = ("query", "missing_keyword", "no_common_word")
 #: Reasons that only runs have, beside those of `gateway.runs.match_rules`.
 RUN_REASONS = {
     "outside_world": "the message lies outside the world of the run, so that it matches nothing",
@@ -106,7 +103,8 @@ def explain_in(run: RunReader, subscription_id: str, message_id: str, last_seq: 
     def aside(row: Row) -> str:
         return _quarantine_reason(run, number, seq, row)
 
-    stream = ExplainedStream(run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    given = (run.vocabulary, run.kinds, run.window, run.space, run.fading, run.messages, aside)
+    stream = ExplainedStream(*given, run.objects)
     batches = _batches_of(run, run.kinds[int(table.kind[0])])
     answer = explained(stream, batches, table, owner, seq, last_seq, end=None if end >= NEVER else end)
     answer["updates"] = _updates_of_pair(run, subscription_id, seq)
@@ -123,6 +121,7 @@ class ExplainedStream(NamedTuple):
     fading : DecayParameters or None    how scores fade (`gateway.runs.reader.decay_model`); None: they do not
     read : callable                     seqs -> messages by seq
     aside : callable                    a message -> why it was left out (`RUN_REASONS`), "" if it was not
+    objects : bool                      it is one of objects
     """
 
     vocabulary: Vocabulary
@@ -132,6 +131,7 @@ class ExplainedStream(NamedTuple):
     fading: Any
     read: Callable[[Iterable[int]], Mapping[int, Row]]
     aside: Callable[[Row], str]
+    objects: bool = False
 
 
 def explained(
@@ -144,6 +144,7 @@ def explained(
     clock: int = NO_FLOOR,
     end: int | None = None,
     ends: Mapping[int, int] | None = None,
+    floor: int | None = None,
 ) -> dict[str, Any]:
     """As `explain`, of any stream, but for `updates` and `checkpoint`.
 
@@ -163,12 +164,15 @@ def explained(
         The seq before which the subscription ended.
     ends : mapping of int to int, optional
         As of `Lives`; by default those of the messages.
+    floor : int, optional
+        Of the boundary; by default that of the messages.
     """
     subscription = next(subscriptions_of(table))
     kind, reserved = stream.kinds[subscription.kind], stream.vocabulary.reserved
     relevant = np.zeros(reserved + 1, bool)
     relevant[table.terms[table.terms <= reserved]] = True
     parts, target, lives, through = [empty(MessageBatch)], empty(MessageBatch), Lives(), -1
+    deletions = [np.zeros(0, np.int64)]
     for rows in batches:
         messages = rows.messages
         if not len(messages) or messages.seq[0] <= through:
@@ -179,15 +183,16 @@ def explained(
         inside = messages.take(np.flatnonzero(messages.seq <= last_seq))
         clock = stream_time(inside.life, clock)
         if rows.objects is not None:
-            for values in zip(inside.seq.tolist(), *rows.objects, strict=False):
-                lives.take(*values)
+            deletions.append(_take(lives, rows, len(inside), stream.objects))
         parts.append(inside.take(relevant_rows(inside, relevant)))
         if through >= max(last_seq, seq):
             break
-    floor = stream.window.floor(last_seq, clock)
+    if floor is None:
+        floor = Floors(stream.window, stream.objects).at(last_seq, clock, np.concatenate(deletions))
     parts = [part for part in parts if len(part)] or parts[:1]
     found = concatenate(parts)
-    found = found.take(np.flatnonzero(found.life > floor if kind.windowed else found.seq >= subscription.at))
+    windowed = kind.windowed or stream.objects
+    found = found.take(np.flatnonzero(found.life > floor if windowed else found.seq >= subscription.at))
     scene = Scene(
         list(_oracle_messages(found)) if kind.standing else [],
         last_seq,
@@ -196,19 +201,28 @@ def explained(
         lives.ends if ends is None else ends,
         stream.space.max_distance,
         None if stream.fading is None else decay_model(stream.fading, stream.vocabulary, subscription.weights),
+        stream.objects,
     )
     message = next(_oracle_messages(target))
     verdict = judge(scene, subscription, message)
-    if verdict.failed is not None and verdict.reason in FILTER_REASONS:
-        of_query = _clause(owner.conditions, verdict.failed, stream.vocabulary)
-        verdict.reason = "query" if of_query else _OF_KEYWORDS.get(verdict.failed.name, verdict.reason)
-    query = query_of(owner.conditions.get("query"), stream.vocabulary)
-    if isinstance(query, Query) and verdict.reason in _OF_WORDS:
-        verdict.clause = failed_clauses(query.tree, message, stream.vocabulary)
+    name_clause(verdict, owner.conditions, message, stream.vocabulary)
     texts = stream.read([seq, *(rival.seq for rival in verdict.rivals[:RIVALS])])
     if aside := stream.aside(texts[seq]):
         verdict.in_result, verdict.reason = False, aside
     return answer_of(verdict, scene, kind, stream.vocabulary, owner, seq, texts)
+
+
+def _take(lives: Lives, rows: Rows, count: int, objects: bool) -> Int64:
+    """Take the first so many messages, in a stream of objects those not set aside; returns the seqs of deletions."""
+    assert rows.objects is not None, "they were asked for"
+    messages, names, deleted = rows.messages, rows.objects.names, rows.objects.deleted
+    takes = np.ones(len(names), np.bool_)
+    if objects:
+        deleted = deleted if rows.ahead is None else deleted & ~rows.ahead
+        takes = deleted | is_visible(messages.term_offsets, messages.weights)
+    for row in np.flatnonzero(takes[:count]).tolist():
+        lives.take(int(messages.seq[row]), names[row], bool(deleted[row]))
+    return messages.seq[:count][deleted[:count]]
 
 
 def _oracle_messages(messages: MessageBatch) -> Iterator[NaiveMessage]:
@@ -216,13 +230,31 @@ def _oracle_messages(messages: MessageBatch) -> Iterator[NaiveMessage]:
     return messages_of(messages, Extras(times or None, counts or None))
 
 
-def _batches_of(run: RunReader, kind: Kind) -> Iterator[Rows]:
-    """The messages of a run, without those that were set aside."""
+def scores_in(run: RunReader, number: int, seqs: Sequence[int]) -> dict[int, float | None]:
+    """What messages (ascending seqs) of a run score for a subscription. Reads those between them, too."""
+    table, found = run.changes.table.take(np.array([number])), dict[int, float | None]()
+    subscription, kind = next(subscriptions_of(table)), run.kinds[int(table.kind[0])]
+    decay = None if run.fading is None else decay_model(run.fading, run.vocabulary, subscription.weights)
+    for rows in _batches_of(run, kind, seqs[0]):
+        picked = np.flatnonzero(np.isin(rows.messages.seq, seqs))
+        for message in _oracle_messages(rows.messages.take(picked)):
+            scene = Scene([message], message.seq, NO_FLOOR, None, {}, run.space.max_distance, decay)
+            found[message.seq] = judge(scene, subscription, message).score
+        if rows.messages.seq[-1] >= seqs[-1]:
+            break
+    return found
+
+
+def _batches_of(run: RunReader, kind: Kind, first: int = 0) -> Iterator[Rows]:
+    """The messages of a run from one on, or some before it, without those that were set aside."""
     columns = {*run.columns, *kind.columns}
-    given = {"objects": kind.needs_ended, "kind_columns": columns, "latest_us": run.latest_us}
+    given = {"objects": kind.needs_ended or run.objects, "kind_columns": columns, "latest_us": run.latest_us}
     with closing(ParquetSource(run.etl, run.window, run.space, **given)) as source:
+        source.skip_to(first)
         while (rows := source.read()) is not None:
-            yield rows._replace(messages=without_terms(rows.messages, run.quarantine.messages))
+            aside = in_ranges(rows.messages.seq, run.quarantine.messages)
+            ahead = aside if rows.ahead is None else rows.ahead | aside
+            yield rows._replace(messages=without_terms(rows.messages, run.quarantine.messages), ahead=ahead)
 
 
 def answer_of(
@@ -292,12 +324,21 @@ def find_message(etl: Path, message_id: str) -> int:
         first += len(batch)
     if found is not None:
         return found
+    history = history_of(etl)
+    if by_seq is not None and history is not None and by_seq < history.first_kept and not _is_kept(etl, by_seq):
+        what = f"message {message_id}: is no longer kept; of those before seq:{history.first_kept} results have some"
+        raise InputError("unknown_message", what)
     if by_seq is not None and by_seq < first:
         return by_seq
     raise InputError(
         "unknown_message",
         f"message {message_id}: {etl} has none of that id; `seq:N` names one by its number, below {first:,}",
     )
+
+
+def _is_kept(etl: Path, seq: int) -> bool:
+    """Whether a message has its content."""
+    return bool(MessageRows(etl).read([seq])[seq].message_id)
 
 
 def last_boundary(run: RunReader) -> int:
@@ -408,7 +449,7 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
         return f"{there}, where {failed.argument} are needed"
     if failed.name == "phrase":
         return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
-    if failed.name in _OF_KEYWORDS:
+    if failed.name in ("either", "neither"):
         return str(conditions["not_keywords" if failed.name == "neither" else "match"])
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
@@ -416,17 +457,6 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if value is not None and attribute.type == TIME:
         value = datetime.fromtimestamp(value / 1e6, UTC).isoformat()
     return f"{name} is {'missing' if value is None else value}, where it says {wanted}"
-
-
-def _clause(conditions: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vocabulary) -> str:
-    """The part of a subscription's query that has an instruction of its filter; "" if it is from another column."""
-    query = query_of(conditions.get("query"), vocabulary)
-    if not isinstance(query, Query) or failed.name in ("circle", "polygon"):
-        return ""
-    for clause, program in clauses_of(query, vocabulary):
-        if failed in instructions_of(np.frombuffer(program, np.int64).tolist()):
-            return clause
-    return ""
 
 
 def _in_words(
@@ -462,7 +492,8 @@ def _in_words(
     elif reason in ("after_end", "subscription_ended"):
         more = f"it ended before message {scene.end:,}"
     elif reason == "object_ended":
-        more = f"by message {scene.ends[answer['message']['seq']]:,}"
+        by = scene.ends[answer["message"]["seq"]]
+        more = f"by message {by:,}" if by >= 0 else ""
     elif reason == "out_of_window":
         more = f"the window begins after {scene.floor:,} as of message {scene.last_seq:,}"
     elif reason == "rivals":

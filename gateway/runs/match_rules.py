@@ -15,6 +15,7 @@ from matching.naive import (
     alpha_of,
     boxes,
     boxes_meet,
+    carried_for,
     common_terms,
     decay_key,
     distance,
@@ -40,6 +41,7 @@ class Scene(NamedTuple):
     ends : mapping                    seq of a message whose object has ended -> seq that ended it
     max_distance : float              `matching.space.Space.max_distance`
     decay : DecayModel or None        needed for scores that fade
+    objects : bool                    the stream is one of objects, of which kinds with results rank those that live
     """
 
     messages: Sequence[NaiveMessage]
@@ -49,6 +51,13 @@ class Scene(NamedTuple):
     ends: Mapping[int, int]
     max_distance: float
     decay: DecayModel | None = None
+    objects: bool = False
+
+    @property
+    def alive(self) -> list[NaiveMessage]:
+        """The messages that are in the window, of a stream of objects those of them that live."""
+        gone = self.ends if self.objects else ()
+        return [each for each in self.messages if each.life > self.floor and each.seq not in gone]
 
 
 class Rival(NamedTuple):
@@ -106,7 +115,7 @@ class Lives:
         self._current: dict[str, int] = {}  # object -> seq of its version
 
     def take(self, seq: int, object_id: str, deleted: bool) -> None:
-        """Take the next message."""
+        """Take the next message; of a stream of objects none that is set aside."""
         if (earlier := self._current.get(object_id)) is not None:
             self.ends.setdefault(earlier, seq)  # a deletion has ended it already
         if deleted:
@@ -160,7 +169,8 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
     if subscription.kind not in _JUDGES:
         raise ConfigError(f"kind {subscription.kind}: has no match rules")
     verdict = Verdict(met=meets(subscription, message), common=common_terms(subscription, message))
-    verdict.missing = [term for term in sorted(subscription.weights) if term not in message.carried]
+    carried = carried_for(subscription, message)
+    verdict.missing = [term for term in sorted(subscription.weights) if term not in carried]
     reason = ""
     if message.seq > scene.last_seq:
         reason = "not_reached"
@@ -171,6 +181,8 @@ def judge(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage) 
     verdict.failed = first_failed(subscription, message)
     if not reason and verdict.failed is not None:
         reason = _REASON_OF.get(verdict.failed.name, "where")
+    if not reason and scene.objects and subscription.kind != BOOLEAN and message.seq in scene.ends:
+        reason = "subscription_ended" if _has_ended(scene) else "object_ended"
     found = _JUDGES[subscription.kind](scene, subscription, message, verdict)
     verdict.reason = reason or found
     verdict.in_result = verdict.reason in ("in_result", "matched")
@@ -208,13 +220,13 @@ def _topk(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage, 
 
     if verdict.met:
         _spatial(scene, subscription, message, verdict)
-        verdict.by_term = {term: subscription.weights[term] * message.weights[term] for term in verdict.common}
+        own = message.weights
+        verdict.by_term = {term: subscription.weights[term] * own.get(term, 0.0) for term in verdict.common}
         verdict.parts |= {"text": sum(verdict.by_term.values()), "alpha": alpha_of(subscription)}
         verdict.score = score(message)
     if _has_ended(scene):
         return "subscription_ended"
-    eligible = [each for each in scene.messages if each.life > scene.floor]
-    found = _among(eligible, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
+    found = _among(scene.alive, subscription, message, verdict, score, best=lambda value, seq: (-value, -seq))
     return found or _not_alive(message)
 
 
@@ -229,7 +241,7 @@ def _decay(scene: Scene, subscription: NaiveSubscription, message: NaiveMessage,
     timed = message.event_time_us != NO_FLOOR
     if verdict.met and timed:
         _spatial(scene, subscription, message, verdict)
-        length = sum(message.counts.values())
+        length = max(1, sum(message.counts.values()))
         for term in sorted(subscription.weights):
             here = (1.0 - model.smoothing) * (message.counts.get(term, 0) / length)
             share = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
@@ -338,6 +350,8 @@ def _since_registration(
     score: Callable[[NaiveMessage], float],
     best: Callable[[float, int], tuple[float, int]],
 ) -> str:
+    if scene.objects:
+        return _among(scene.alive, subscription, message, verdict, score, best) or _not_alive(message)
     eligible = [each for each in scene.messages if each.seq >= subscription.at]
     return _among(eligible, subscription, message, verdict, score, best) or "before_registration"
 

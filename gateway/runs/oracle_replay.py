@@ -25,9 +25,10 @@ from matching.model import MATCH, Int64, MessageBatch, ResultBatch, UpdateBatch,
 from matching.naive import boolean_match, passes
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.validate import DELETE
-from matching.window import NO_FLOOR, Boundary, stream_time
+from matching.window import NO_FLOOR, Boundary, Floors, stream_time
 from spouts.columns import AHEAD
 from spouts.cuts import read_ends
+from spouts.history import history_of
 from spouts.parquet import read_columns, read_messages
 from spouts.quarantine import in_ranges, without_terms
 from spouts.subscriptions import SubscriptionChanges
@@ -137,7 +138,7 @@ def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, 
     if run.decay is None and any(kind.fades for kind in kinds):
         raise ConfigError(f"{run.folder / 'run.json'}: has no 'fading', but the run had subscriptions that need it")
     needed = {*run.columns, *(column for kind in kinds for column in kind.columns)}
-    extras = MessageExtras(run.etl, kinds, _set_aside(run) if run.objects else None)
+    extras = MessageExtras(run.etl, kinds, set_aside(run) if run.objects else None)
     relevant = np.zeros(len(run.vocabulary) + 1, bool)
     known = table.terms[table.terms <= run.vocabulary.reserved]
     relevant[known] = True
@@ -157,7 +158,8 @@ def replay_oracle(run: RunReader, chosen: Sample, on_progress: Progress | None, 
             on_progress(messages=messages, of=kept, updates=updates)
 
     asking = _Backfills(run, chosen)
-    for boundary, messages in _boundaries(run, names, needed):
+    deletes = np.array(extras.op, np.bool_) if run.objects and extras.op is not None else np.zeros(0, np.bool_)
+    for boundary, messages in _boundaries(run, names, needed, deletes):
         if not (plain and extras.all_rows):
             messages = messages.take(relevant_rows(messages, relevant))
         parts += [oracle.advance(boundary, messages, show), asking.advance(boundary, messages)]
@@ -187,10 +189,12 @@ class _Backfills:
             {number: one.backfill or 0 for number, one in run.changes.backfill.items()} if "live" in run.report else {}
         )
         mine = [number for number in chosen.numbers.tolist() if number in asking]
+        self._floors = [] if (history := history_of(run.etl)) is None else history.floors
         times = _times(run.etl) if any(asking[number] < 0 for number in mine) else []
         self._found: list[tuple[NaiveSubscription, int, list[int]]] = []
         for one in subscriptions_of(run.changes.table.take(np.array(mine, np.int64))):
-            self._found.append((one, _backfill_start(asking[one.number], one.at, times), []))
+            first = _backfill_start(asking[one.number], one.at, times)
+            self._found.append((one, max([first, *(seq for at, seq in self._floors if at <= one.at)]), []))
 
     def advance(self, boundary: Boundary, messages: MessageBatch) -> UpdateBatch:
         """Take the next batch; returns the updates of the backfills that it ends."""
@@ -238,10 +242,10 @@ def _alive_to(extras: "MessageExtras", messages: int) -> Int64 | None:
 
 
 def _boundaries(
-    run: RunReader, names: list[pa.Array], columns: Collection[str]
+    run: RunReader, names: list[pa.Array], columns: Collection[str], deletes: NDArray[np.bool_]
 ) -> Iterator[tuple[Boundary, MessageBatch]]:
-    """The batches of the run, cut here; appends message ids to `names`."""
-    ends = boundary_ends(run, run.message_count())
+    """The batches of the run, cut here; appends message ids to `names`. `deletes`: by seq, of a stream of objects."""
+    ends, floors = boundary_ends(run, run.message_count()), Floors(run.window, run.objects)
     number, first, clock = 0, 0, NO_FLOOR
     pending: MessageBatch = empty(MessageBatch)
     for cut in read_messages(run.etl, run.window, run.space, CHUNK, run.limit, columns, run.latest_us):
@@ -252,7 +256,8 @@ def _boundaries(
             last = int(ends[number])
             batch = pending.take(np.arange(first - start, last + 1 - start))
             clock = stream_time(batch.life, clock)
-            yield Boundary(number, first, last, run.window.floor(last, clock)), batch
+            gone = np.flatnonzero(deletes[first : last + 1]) + first
+            yield Boundary(number, first, last, floors.at(last, clock, gone)), batch
             number, first = number + 1, last + 1
         pending = pending.take(np.arange(first - start, len(pending)))
 
@@ -309,7 +314,7 @@ def score_bits(score: NDArray[np.float64]) -> Int64:
     return np.ascontiguousarray(clean).view(np.int64)
 
 
-def _set_aside(run: RunReader) -> NDArray[np.bool_]:
+def set_aside(run: RunReader) -> NDArray[np.bool_]:
     """bool[messages]: which were dated too far ahead, or are quarantined."""
     timed = run.window.kind == "time" or "event_time_us" in run.columns or run.boundaries.get("time_us")
     parts = [np.zeros(0, np.bool_)]

@@ -5,12 +5,13 @@ that keeps the k best messages would have it unless k better ones exist, which o
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gateway.runs.clauses import name_clause
 from gateway.runs.match_rules import REASONS, Scene, judge
 from gateway.runs.reader import decay_model
 from matching.attributes import AttributeValue, attribute_value
@@ -25,10 +26,14 @@ from matching.validate import DELETE, ParsedMessage, RawMessage, message_row
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
+from spouts.lines import read_rows
 from spouts.manifest import world_of
 from spouts.messages import MessageBlock
 from spouts.parsed import batch_of
 from spouts.subscriptions import load_changes, load_vocabulary, meaning_of
+
+#: Subscriptions whose query failed that are listed at most.
+MOST_MISSED = 20
 
 
 def reach(
@@ -60,8 +65,9 @@ def reach(
     -------
     dict
         `words` of the message, those that are `unknown`, `reached` (each with `subscription_id`, `kind`, `words`,
-        `score`, `parts`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason), and
-        `first_rejected` (`spouts.subscriptions.SubscriptionChanges`).
+        `score`, `parts`), `missed` (the first `MOST_MISSED` whose query failed, each with `subscription_id`, `kind`,
+        `reason` and `clause`), `subscriptions` (how many there are), `not_reached` and `rejected` (counts by reason),
+        and `first_rejected` (`spouts.subscriptions.SubscriptionChanges`).
 
     Raises
     ------
@@ -77,16 +83,21 @@ def reach(
     parsed = _message(text, place, attributes, vocabulary, space, kinds)
     counts = vocabulary.count_terms(parsed.text)
     ids = sorted(term for word in counts if (term := vocabulary.id_of(word)) is not None)
+    found_by = [term for word in vocabulary.found_by(parsed.text) if (term := vocabulary.id_of(word)) is not None]
     changes = load_changes(subscriptions, vocabulary, space, kinds=kinds)
     table, names = changes.table, changes.names.strings()
-    meets = np.isin(table.terms, [*ids, vocabulary.reserved])
+    meets = np.isin(table.terms, [*found_by, vocabulary.reserved])
     hits = np.concatenate([[0], np.cumsum(meets)])
     has_word = hits[table.term_offsets[1:]] > hits[table.term_offsets[:-1]]
     rows = np.flatnonzero(has_word)
     owners = ({"subscription_id": names[row], "kind": kinds[int(table.kind[row])].name} for row in rows.tolist())
     fading = DecayParameters.of(HALF_LIFE_S, SMOOTHING, vocabulary.collection_count, vocabulary.total_tokens)
-    candidates = zip(owners, subscriptions_of(table.take(rows)), strict=True)
-    reached, reasons = reached_by(parsed, vocabulary, space, Window("count", 1), fading, candidates)
+    found = zip(owners, subscriptions_of(table.take(rows)), strict=True)
+    columns = (
+        {str(row["subscription_id"]): row for row in _with_query(subscriptions)} if table.filter_words.size else {}
+    )
+    candidates = ((facts, one, columns.get(facts["subscription_id"], {})) for facts, one in found)
+    reached, missed, reasons = reached_by(parsed, vocabulary, space, Window("count", 1), fading, candidates)
     if without_words := int((~has_word).sum()):
         reasons["no_common_word"] += without_words
     return {
@@ -94,6 +105,7 @@ def reach(
         "unknown": [word for word in counts if vocabulary.id_of(word) is None],
         "subscriptions": len(table),
         "reached": reached,
+        "missed": missed,
         "not_reached": dict(reasons.most_common()),
         "rejected": changes.rejected_by_reason,
         "first_rejected": changes.first_rejected,
@@ -106,8 +118,8 @@ def reached_by(
     space: Space,
     window: Window,
     fading: DecayParameters,
-    candidates: Iterable[tuple[Mapping[str, Any], NaiveSubscription]],
-) -> tuple[list[dict[str, Any]], Counter[str]]:
+    candidates: Iterable[tuple[Mapping[str, Any], NaiveSubscription, Mapping[str, Any]]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Counter[str]]:
     """Which of some subscriptions a message would reach if it came now and they were active.
 
     Parameters
@@ -115,13 +127,14 @@ def reached_by(
     parsed : ParsedMessage
     vocabulary, space, window, fading
         Of the stream; the vocabulary may be a part that has all words of message and subscriptions.
-    candidates : iterable of (mapping, Subscription)
-        Facts of each, which are part of the answer.
+    candidates : iterable of (mapping, Subscription, mapping)
+        Facts of each, which are part of the answer, and its columns.
 
     Returns
     -------
-    list of dict, Counter
-        Of each that it reaches the facts, `words`, `score` and `parts`; of the others how many by reason.
+    list of dict, list of dict, Counter
+        Of each that it reaches the facts, `words`, `score` and `parts`; of the first `MOST_MISSED` others whose query
+        failed the facts, `reason` and `clause`, which says what of it; and of all others how many by reason.
     """
     block = MessageBlock.of([parsed], vocabulary.attributes)
     ids = [] if parsed.op == DELETE or parsed.ahead else vocabulary.order_of(parsed.text)
@@ -132,15 +145,24 @@ def reached_by(
     message = next(messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())))
     decay = decay_model(fading, vocabulary, range(len(vocabulary)))
     scene = Scene([message], 0, NO_FLOOR, None, {}, space.max_distance, decay)
-    reached, reasons = [], Counter[str]()
-    for facts, subscription in candidates:
+    reached, missed, reasons = [], [], Counter[str]()
+    for facts, subscription, columns in candidates:
         verdict = judge(scene, subscription._replace(at=0), message)
         if verdict.in_result:
             found = {"words": [vocabulary.term_of(term) for term in verdict.common]}
             reached.append({**facts, **found, "score": verdict.score, "parts": verdict.parts})
         else:
+            name_clause(verdict, columns, message, vocabulary)
             reasons[verdict.reason] += 1
-    return reached, reasons
+            if verdict.clause and len(missed) < MOST_MISSED:
+                missed.append({**facts, "reason": verdict.reason, "clause": verdict.clause})
+    return reached, missed, reasons
+
+
+def _with_query(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """The rows of files of subscriptions that have a query."""
+    rows = (row for path in paths for _, row in read_rows(path) if isinstance(row, dict))
+    return (row for row in rows if row.get("query") is not None)
 
 
 def why_not(reason: str, kinds: Kinds = KINDS) -> str:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from bolts.sinks import RESULT_SCHEMA, UPDATE_SCHEMA, read_pieces
+from bolts.standing import base_facts, standing_of
 from gateway.live.checkpointed import copy_checkpointed, has_not_ended
 from gateway.live.recording import paths_of
 from gateway.live.update_listener import MessageText
@@ -30,11 +31,12 @@ from matching.errors import CheckpointError, ConfigError, InputError
 from matching.fields import Refusal, identifier, point_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
-from matching.model import CHANGES, ENTER, LEAVE, MATCH
+from matching.model import CHANGES, MATCH
 from matching.naive_rows import DecayModel
 from matching.validate import CONDITION_COLUMNS, SUBSCRIPTION_COLUMNS, ParsedSubscription, subscription_row
 from matching.vocabulary import Vocabulary
 from matching.window import Window
+from spouts.history import history_of
 from spouts.lines import read_rows
 from spouts.manifest import read_manifest, world_of
 from spouts.quarantine import Quarantine
@@ -147,6 +149,10 @@ class RunReader:
         The stream is one of objects.
     has_results : bool
         Whether it has ended, or drained on an interrupt.
+    kept_after : int
+        Updates up to this boundary are gone but for what stands by them; -1: none are.
+    first_kept : int
+        Messages before it are gone but for those that are named since.
     place : Path
         Where its files are: `folder`, or a temporary copy of a live stream that has not ended, or of a run in an
         object store.
@@ -192,6 +198,10 @@ class RunReader:
         self.limit, self.latest_us, self.columns = facts.limit, facts.latest_us, tuple(facts.kind_columns)
         self.quarantine, self.objects = Quarantine.of(facts.quarantined), facts.objects
         self._message_rows = MessageRows(self.etl)
+        bases = [base_facts(path)[0] for path in (self.place / "updates").glob("part-*-0000of0000.parquet")]
+        history = history_of(self.etl)
+        self.first_kept, kept_after = (0, -1) if history is None else (history.first_kept, history.kept_after)
+        self.kept_after = max([kept_after, *bases])
 
     def _find_stream(self) -> None:
         """Read a live stream's folder for its messages, and one that has not ended as of its last checkpoint."""
@@ -324,7 +334,7 @@ class RunReader:
         """Standing results, in pieces."""
         path = self.place / "results.parquet"
         if not path.exists():
-            yield _as_results(_standing_of(self.pieces(ids)))
+            yield _as_results(standing_of(self.pieces(ids)))
             return
         for piece in _read_pieces(path, RESULT_SCHEMA, ["score", "text_score"]):
             yield piece if ids is None else piece.filter(pc.is_in(piece["subscription_id"], pa.array(list(ids))))
@@ -473,25 +483,6 @@ def _as_results(updates: pa.Table) -> pa.Table:
         pa.nulls(len(updates), nothing[name]) if name in nothing else updates[name] for name in RESULT_SCHEMA.names
     ]
     return pa.Table.from_arrays(columns, schema=RESULT_SCHEMA)
-
-
-def _standing_of(pieces: Iterable[pa.Table]) -> pa.Table:
-    """The updates that entered and have not left since, in their order.
-
-    O(updates log); memory for the standing results only.
-    """
-    standing = UPDATE_SCHEMA.empty_table()
-    for piece in pieces:
-        of_results = pc.is_in(piece["change"], pa.array([CHANGES[ENTER], CHANGES[LEAVE]]))
-        updates = pa.concat_tables([standing, piece.filter(of_results)])
-        id_row = pc.dictionary_encode(updates["subscription_id"]).combine_chunks().indices.to_numpy()
-        seq = updates["seq"].to_numpy()
-        enters = pc.equal(updates["change"], CHANGES[ENTER]).to_numpy()
-        order = np.lexsort((seq, id_row))  # stable: of one message the last update comes last
-        last = np.ones(order.size, np.bool_)
-        last[:-1] = (id_row[order][1:] != id_row[order][:-1]) | (seq[order][1:] != seq[order][:-1])
-        standing = updates.take(pa.array(np.sort(order[last & enters[order]])))
-    return standing
 
 
 # ----------------------------------------------------------------------------------------------- files of a run

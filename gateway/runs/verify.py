@@ -21,6 +21,7 @@ from rich.text import Text
 
 from gateway.runs.oracle_replay import (
     AS_OF,
+    CHANGE,
     ID_ROW,
     SEQ,
     Progress,
@@ -50,7 +51,8 @@ class VerifyReport:
     """The verdict: `exact` if every update and result row compared is the oracle's, and updates are in order.
 
     The counts are by kind: subscriptions compared, updates of the oracle, updates delivered, and of those missing or
-    extra. `vacuous` names kinds with subscriptions for which the oracle has no update, so that a verdict says
+    extra. `since` is the last boundary whose updates are no longer kept (-1: all are), up to which nothing is
+    compared. `vacuous` names kinds with subscriptions for which the oracle has no update, so that a verdict says
     little. `judge` is the oracle's name. `faults` has other errors in words; `examples` the first missing and extra
     events. `checkpoint` says of a live stream that has not ended up to where it was compared.
     """
@@ -72,6 +74,7 @@ class VerifyReport:
     examples: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     checkpoint: str = ""
+    since: int = -1
 
     def as_json(self) -> dict[str, Any]:
         """All fields, JSON-ready."""
@@ -87,6 +90,8 @@ class VerifyReport:
         ]
         if self.checkpoint:
             lines.append(f"  {self.checkpoint}")
+        if self.since >= 0:
+            lines.append(f"  updates up to message {self.since:,} are no longer kept: compared is what followed")
         for kind, count in self.subscriptions.items():
             lines.append(
                 f"  {kind}: {count:,} subscriptions, {self.oracle_updates[kind]:,} updates expected, "
@@ -152,6 +157,7 @@ def verify_run(
         )
     chosen = choose(run.changes, sample, seed)
     truth = replay_oracle(run, chosen, on_progress, plain)
+    truth = truth._replace(events=_kept(run, truth.events))
     report = VerifyReport(
         sampled=len(chosen.ids) < len(chosen.all_ids),
         messages=truth.messages,
@@ -162,6 +168,7 @@ def verify_run(
         judge=truth.oracle,
         vacuous=[kind for kind, count in truth.updates.items() if not count],
         checkpoint=run.checkpoint,
+        since=run.kept_after,
     )
     _compare_updates(run, chosen, truth, report)
     if run.has_results:
@@ -202,7 +209,7 @@ def _compare_updates(run: RunReader, chosen: Sample, truth: Truth, report: Verif
     ):
         if count:
             report.faults.append(f"{count:,} {what}")
-    surplus, difference = _difference(delivered, truth.events)
+    surplus, difference = _difference(_kept(run, delivered), truth.events)
     lost = difference < 0
     ends, table = boundary_ends(run, truth.messages), run.changes.table.take(chosen.numbers)
     of_delivered, of_surplus = (
@@ -217,6 +224,13 @@ def _compare_updates(run: RunReader, chosen: Sample, truth: Truth, report: Verif
     for rows, label in ((surplus[lost], "missing"), (surplus[~lost], "extra")):
         report.examples += [f"{label}: {_name(row, chosen, message_ids)}" for row in rows[:NAMED].tolist()]
     report.faults += _compare_replay(run, chosen, truth, delivered)
+
+
+def _kept(run: RunReader, rows: Int64) -> Int64:
+    """The updates that can be judged: not those that are no longer kept, of which a base has some, nor what backfills
+    found of messages that are no longer kept."""
+    early = (rows[:, CHANGE] == MATCH) & (rows[:, SEQ] < run.first_kept)
+    return rows[(rows[:, AS_OF] > run.kept_after) & ~early]
 
 
 def _compare_replay(run: RunReader, chosen: Sample, truth: Truth, delivered: Int64) -> list[str]:

@@ -31,13 +31,15 @@ from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
-from matching.model import Names
+from matching.model import MessageBatch, Names
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.reasons import explain as meaning_of
+from matching.reserved import is_visible
 from matching.subscription_words import words_of_row
 from matching.validate import ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import LATE_DOCUMENT_FREQUENCY, Vocabulary, inverse_document_frequency
 from matching.window import NO_FLOOR
+from matching.words.beginnings import is_for_matching_alone
 from spouts.cutting import Rows
 from spouts.message_index import MessageIndex, messages_at
 from spouts.parsed import block_of, counts_of, parse_message, rows_of
@@ -55,14 +57,6 @@ Share = Callable[[], None]
 
 class Asking:
     """Answers questions; for any thread.
-
-    Parameters
-    ----------
-    config : LiveConfig
-    admission : Admission
-    registry : Registry
-    wal : WriteAheadLog
-    mapping : ColumnMapping
 
     Attributes
     ----------
@@ -96,12 +90,13 @@ class Asking:
             update on, are all.
         """
         kind, first = KINDS.named(one.kind), one.at
-        if kind.windowed and last_seq >= 0:
-            window = self._admission.window
-            first = max(first, self._first_alive(window.floor(last_seq, self._stream_time(last_seq))))
+        if kind.windowed and last_seq >= 0 and not self._admission.objects:  # an object may stay by newer versions
+            first = max(first, self._first_alive(self._floor(last_seq)))
         return first, self._parsed(one).k if "k" in kind.fields else sys.maxsize
 
-    def explain(self, one: Registered, seq: int, last_seq: int, share: Share = lambda: None) -> dict[str, Any]:
+    def explain(
+        self, one: Registered, seq: int, last_seq: int, versions: VersionsAt | None, share: Share = lambda: None
+    ) -> dict[str, Any]:
         """Why a message is, or is not, in a subscription's result as of a boundary.
 
         Parameters
@@ -111,6 +106,8 @@ class Asking:
             Of a logged message.
         last_seq : int
             The boundary.
+        versions : VersionsAt or None
+            Of a stream of objects.
         share : callable
             Called again and again meanwhile: lets others have the processor.
 
@@ -125,17 +122,23 @@ class Asking:
             If more than `MOST_READ` messages compete, whose scores would have to be compared (`too_many_rivals`).
         """
         parsed = self._parsed(one)
-        kind, window = KINDS[parsed.kind], self._admission.window
-        clock = self._stream_time(last_seq) if last_seq >= 0 else NO_FLOOR
-        first = last_seq + 1
-        if kind.standing:
-            first = self._first_alive(window.floor(last_seq, clock)) if kind.windowed else one.at
-        given = (self._vocabulary, KINDS, window, self._admission.space, self._fading)
-        stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "")
-        batches = self._candidates(parsed, kind, first, last_seq, seq, share)
+        kind, objects = KINDS[parsed.kind], versions is not None
+        clock, floor, first = NO_FLOOR, None, last_seq + 1
+        if last_seq >= 0:
+            clock, floor = self._stream_time(last_seq), self._floor(last_seq)
+            if kind.standing:
+                first = self._first_alive(floor) if kind.windowed or objects else one.at
+        given = (self._vocabulary, KINDS, self._admission.window, self._admission.space, self._fading)
+        stream = ExplainedStream(*given, self._rows, lambda row: "ahead" if row.ahead else "", objects)
+        batches, ends = self._candidates(parsed, kind, first, last_seq, seq, share), None
+        if versions is not None and kind.standing and not kind.needs_ended:
+            batches = list(batches)
+            seqs = [each for rows in batches for each in rows.messages.seq.tolist() if each <= last_seq]
+            living = {*versions.living(last_seq, seqs)}
+            ends = {each: -1 for each in seqs if each not in living}
         table = build_table([parsed], [one.number], [one.at])
         owner = subscriber(one.columns, parsed, KINDS)._replace(at=one.at)
-        return explained(stream, batches, table, owner, seq, last_seq, clock)
+        return explained(stream, batches, table, owner, seq, last_seq, clock, ends=ends, floor=floor)
 
     def match(self, data: bytes, most: int, owner: str | None = None, share: Share = lambda: None) -> dict[str, Any]:
         """Which active subscriptions a message would reach if it came now.
@@ -155,8 +158,9 @@ class Asking:
         -------
         dict
             `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
-            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `not_reached` (counts by reason),
-            and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
+            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the first whose query
+            failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts by reason), and
+            `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
         Raises
         ------
@@ -165,7 +169,8 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        candidates = [one for one in self._index.having(counts, share) if owner in (None, one.owner)]
+        found_by = self._vocabulary.found_by(parsed.text) if counts else ()
+        candidates = [one for one in self._index.having(found_by, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
         words = self._words(
@@ -173,16 +178,16 @@ class Asking:
         )
         space, fading = self._admission.space, self._fading
 
-        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription]]:
+        def subscriptions() -> Iterator[tuple[dict[str, str], NaiveSubscription, Mapping[str, Any]]]:
             for one in judged:
                 share()
                 row = subscription_row(one.columns, words, space, KINDS)
                 assert isinstance(row, ParsedSubscription), "it was accepted"
                 facts = {"subscription_id": one.subscription_id, "kind": one.kind}
-                yield facts, next(subscriptions_of(build_table([row], [0], [0])))
+                yield facts, next(subscriptions_of(build_table([row], [0], [0]))), one.columns
 
         given = (parsed, words, space, self._admission.window, fading)
-        reached, reasons = reached_by(*given, subscriptions())
+        reached, missed, reasons = reached_by(*given, subscriptions())
         for row in reached:
             del row["parts"]
         if others := active - len(candidates):
@@ -193,6 +198,7 @@ class Asking:
             "candidates": len(candidates),
             "reached": reached[:most],
             "reached_in_all": len(reached),
+            "missed": missed,
             "not_reached": dict(reasons.most_common()),
             "complete": len(judged) == len(candidates),
         }
@@ -210,8 +216,8 @@ class Asking:
         InputError
             With the reason code of a refusal.
         """
-        parsed, past = self._checked(columns), self._past(share)
-        found = preview_of(parsed, KINDS, self._vocabulary, past, self._rows, shown, share)
+        parsed, past, words = self._checked(columns), self._past(share), self._vocabulary.as_it_is()
+        found = preview_of(parsed, columns, KINDS, words, past, self._rows, shown, share)
         return found | {"read": len(past)}
 
     def expected(self, one: Registered, share: Share = lambda: None) -> dict[str, Any]:
@@ -243,7 +249,9 @@ class Asking:
         wanted, found = np.array(seqs, np.int64), dict[int, float | None]()
         segments = self.index.segments(seqs[-1])
         picked = [wanted[(wanted >= each.first) & (wanted < each.first + len(each))] - each.first for each in segments]
-        for batch in messages_at(segments, picked, self._vocabulary, space, window):
+        kept = (self._early(seq, seq) for seq in seqs if seq < self._wal.first_seq)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for batch in itertools.chain(of_index, *kept):
             for message in messages_of(batch, Extras(batch.event_time_us.tolist(), batch.counts.tolist())):
                 scene = Scene([message], message.seq, NO_FLOOR, None, {}, space.max_distance, decay)
                 found[message.seq] = judge(scene, subscription, message).score
@@ -278,11 +286,11 @@ class Asking:
 
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
-        counts = self._vocabulary.count_terms(text)
+        there = self._vocabulary.found_by(text)
         words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
         if one.columns.get("query") is not None:
             words = self._parsed(one).words
-        return [word for word in words if word in counts]
+        return [word for word in words if word in there]
 
     def kilometres(self, one: Registered, lon: float, lat: float) -> float | None:
         """From a subscription's point to a place; None where it has a region."""
@@ -338,10 +346,20 @@ class Asking:
                 raise InputError("too_many_rivals", f"{what}: end the server, and use `skyray explain` on its folder")
             segments.append(segment)
             picked.append(rows)
-        for messages in messages_at(segments, picked, self._vocabulary, space, window):
+        early = self._early(min(first, seq), min(max(last, seq), self._wal.first_seq - 1), share)
+        of_index = messages_at(segments, picked, self._vocabulary, space, window)
+        for messages in itertools.chain(early, of_index):
             share()
             times = messages.event_time_us if window.kind == "time" else None
             yield Rows(messages, Names.of(()), times)
+
+    def _early(self, first: int, last: int, share: Share = lambda: None) -> Iterator[MessageBatch]:
+        """Messages from one seq to another, of those before the index that are kept."""
+        for rows in self._batches(first, min(last, self._wal.first_seq - 1), share):
+            seq = rows.messages.seq
+            there = (seq >= first) & (seq <= last) & is_visible(rows.messages.term_offsets, rows.messages.weights)
+            if there.any():
+                yield rows.messages.take(np.flatnonzero(there))
 
     def _batches(self, first: int, last: int, share: Share = lambda: None) -> Iterator[Rows]:
         """The logged batches with the messages from one seq to another, clock marks among them."""
@@ -369,6 +387,13 @@ class Asking:
         time_us = next(self._wal.records_from(last_seq))[1].time_us
         return NO_FLOOR if time_us is None else time_us
 
+    def _floor(self, last_seq: int) -> int:
+        """The floor of a boundary."""
+        window = self._admission.window
+        if self._admission.objects and window.kind == "count":
+            return self._wal.window_floor(last_seq, window.length)
+        return window.floor(last_seq, self._stream_time(last_seq))
+
     def _first_alive(self, floor: int) -> int:
         """A seq before which no message is in the window."""
         if floor == NO_FLOOR:
@@ -381,8 +406,8 @@ class Asking:
         return ends[batch - 1] + 1 if batch else 0
 
     def _words(self, terms: Iterable[str]) -> Vocabulary:
-        """The part of the vocabulary with these terms, new ones among them as the next batch would admit them."""
-        whole, wanted = self._vocabulary, dict.fromkeys(terms)
+        """The part of the vocabulary with these words, new ones among them as the next batch would admit them."""
+        whole, wanted = self._vocabulary, dict.fromkeys(itertools.filterfalse(is_for_matching_alone, terms))
         ids = sorted(each for term in wanted if (each := whole.id_of(term)) is not None)
         new = [term for term in wanted if whole.id_of(term) is None and term not in whole.stop_terms]
         new = sorted(new, key=str.encode, reverse=True) if whole.most_terms else []

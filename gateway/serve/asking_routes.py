@@ -64,7 +64,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         one, seq = known(door, subscription, caller), _seq_of(door, message)
         with closing(questions.open(caller.name, "explain")) as turn:
             async with turn:
-                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary)
+                found = await turn.run(asking.explain, one, seq, door.hub.log.head.boundary, door.versions)
                 updates = await turn.run(_updates_of, door, subscription, seq)
                 if door.wal.living is not None:
                     found["versions"] = await turn.run(_versions_of, door, seq, updates)
@@ -145,6 +145,10 @@ def _seq_of(door: Door, message: str) -> int:
     number = message.removeprefix("seq:")
     if seq is None and message.startswith("seq:") and number.isdecimal() and len(number) < 19:
         seq = int(number)
+    wal = door.wal
+    if seq is not None and seq < wal.first_seq and not wal.message(seq).message_id:
+        detail = f"message {message!r}: is no longer kept; of those before {wal.first_seq:,} results have some"
+        raise ApiError(404, "unknown_message", detail, "query message", f"ask for one from seq:{wal.first_seq} on")
     if seq is None or seq >= door.wal.next_seq or seq in door.wal.marks:
         raise ApiError(
             404,

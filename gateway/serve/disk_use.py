@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spouts.history import LOG
+from spouts.log import BASE
 from spouts.message_index import FOLDER as INDEX
 from topology.folder import CHECKPOINTS
 
@@ -24,7 +25,7 @@ _FARTHEST_S = 10 * 365 * 86_400.0
 class DiskFigures(NamedTuple):
     """A measurement.
 
-    size_bytes : dict of str to int    of `log`, `updates`, `index` and `checkpoints`, as the disk has them
+    size_bytes : dict of str to int    of `log` and its base, `updates`, `index` and `checkpoints`, as the disk has them
     free_bytes : int                   of the disk, for the user of the process
     grows_bytes_per_s : float          of the log, updates and index; None within the first minute
     full_s : float                     when no byte is free, in seconds since 1970; None where it is not in sight
@@ -58,7 +59,7 @@ class DiskUse:
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.time):
         self._folder, self._now = folder, now
-        self._places = {"log": folder / LOG, "updates": folder / "updates"}
+        self._places = {"log": folder / LOG, "base": (folder / LOG).with_name(BASE), "updates": folder / "updates"}
         self._places |= {"index": folder / LOG.parent / INDEX, "checkpoints": folder / CHECKPOINTS}
         self._before: deque[tuple[float, int]] = deque()
         self._last: DiskFigures | None = None
@@ -74,6 +75,7 @@ class DiskUse:
 
     def _measured(self, now_s: float) -> DiskFigures:
         sizes = {name: sum(_sizes(place)) for name, place in self._places.items()}
+        sizes["log"] += sizes.pop("base")
         disk = os.statvfs(self._folder)
         free, grown = disk.f_bavail * disk.f_frsize, sum(sizes[name] for name in _GROWING)
         self._before.append((now_s, grown))

@@ -162,7 +162,7 @@ class Door:
         """Counts of the stream."""
         writer = self.writer
         return {
-            "messages": self.wal.next_seq - len(self.wal.marks),
+            "messages": self.wal.next_seq - self.wal.mark_count,
             "next_seq": self.wal.next_seq,
             "complete_through": self.hub.log.head.boundary,
             "subscriptions": len(self.registry),

@@ -3,13 +3,14 @@
 from gateway.serve.update_parts import Position
 
 
-def lost_events(position: Position, boundary: int) -> dict[str, object]:
-    """Files are gone or damaged with the updates between a position and a boundary."""
+def lost_events(position: Position, boundary: int, was_pruned: bool = False) -> dict[str, object]:
+    """Updates between a position and a boundary are gone or damaged, or no longer kept."""
+    damaged = "files of updates are gone from the folder, or damaged; events go on behind them"
     return {
-        "reason": "lost",
+        "reason": "not_kept" if was_pruned else "lost",
         "after": position.text,
         "before": Position(boundary, 0).text,
-        "detail": "files of updates are gone from the folder, or damaged; events go on behind them",
+        "detail": "updates that old are no longer kept; events go on behind them" if was_pruned else damaged,
         "do": "read /v1/subscriptions/ID/results anew",
     }
 

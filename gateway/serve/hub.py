@@ -373,7 +373,8 @@ class Hub:
         except (PartsMissing, PartDamaged) as lost:
             if isinstance(lost, PartDamaged):
                 driver_log().warning("part_lost", why=str(lost))
-            return form.named("gap", lost_events(position, lost.first), None), log.behind(lost)
+            gap = lost_events(position, lost.first, isinstance(lost, PartsMissing) and lost.was_pruned)
+            return form.named("gap", gap, None), log.behind(lost)
         chunks = [self._chunk(form, interest, rows) for rows in found]
         self.sent += sum(count for _, count in chunks)
         return b"".join(data for data, _ in chunks), behind

@@ -112,9 +112,10 @@ def routes(door: Door) -> APIRouter:
     async def list_objects(
         after: Annotated[int, Query(description="behind the version with this seq", ge=-1)] = -1,
         limit: Annotated[int, Query(ge=1, le=MOST_OBJECTS)] = 100,
+        names: Annotated[list[str] | None, Query(alias="id", max_length=MOST_OBJECTS, description="only these")] = None,
     ) -> Response:
         """Living objects of a stream of objects, in the order of their versions."""
-        found = _living(door).listed(after, limit)
+        found = _living(door).listed(after, limit, names)
         page = await _versions(door, found)
         return encoded({"objects": page, "after": found[-1][1] if len(found) == limit else None})
 

@@ -202,6 +202,15 @@ class Reached(BaseModel):
     score: float | None = Field(description=SCORE)
 
 
+class NearMiss(BaseModel):
+    """A subscription whose query a message fails."""
+
+    subscription_id: str
+    kind: str
+    reason: str
+    clause: str = Field(description="the parts of the query that failed, and where the words of a phrase stand")
+
+
 class Match(BaseModel):
     """Which subscriptions a message would reach."""
 
@@ -210,6 +219,7 @@ class Match(BaseModel):
     candidates: int = Field(description="subscriptions with a word of the message, or without any")
     reached: list[Reached]
     reached_in_all: int
+    missed: list[NearMiss] = Field(description="the first subscriptions whose query failed")
     not_reached: dict[str, int] = Field(description="counts by reason")
     complete: bool = Field(description="whether all candidates were judged")
 
@@ -270,6 +280,14 @@ class FolderDisk(BaseModel):
     full_at: str | None = Field(description="when the disk is full at this pace; null if not within ten years")
 
 
+class LivingFacts(BaseModel):
+    """The objects of a stream of objects that live; with `most_bytes` no new one is taken."""
+
+    living: int
+    size_bytes: int = Field(description="of their ids and versions in memory, about")
+    most_bytes: int
+
+
 class Stream(BaseModel):
     """What a client needs to know of the stream."""
 
@@ -292,7 +310,9 @@ class Stream(BaseModel):
     stem: str = Field(description="language in which words are stemmed; empty for none")
     fold_accents: bool = Field(description="whether cafe is café")
     next_seq: int
+    first_kept_seq: int = Field(default=0, description="earlier messages are gone, but for those that results have")
     complete_through: int = Field(description="all updates as of messages up to this one are out; -1 for none")
+    objects: LivingFacts | None = Field(default=None, description="of a stream of objects")
     disk: FolderDisk | None = Field(
         default=None, description="only to a key with the scope admin, where there are keys"
     )

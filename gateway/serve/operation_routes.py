@@ -92,8 +92,14 @@ def routes(door: Door) -> APIRouter:
             row["misfits"] = misfits.get(one.path, 0)
         may_admin = caller_of(request).may("admin")
         facts["fields"] = admission.recent.report(schema, may_admin)
-        through = {"next_seq": door.wal.next_seq, "complete_through": door.hub.log.head.boundary}
+        wal = door.wal
+        through = {"next_seq": wal.next_seq, "first_kept_seq": wal.first_seq}
+        through["complete_through"] = door.hub.log.head.boundary
         disk = (await asyncio.to_thread(door.disk.figures)).as_json() if may_admin else None
+        living = door.wal.living
+        if living is not None:
+            sizes = {"size_bytes": living.size_bytes, "most_bytes": living.most_bytes}
+            facts["objects"] = {"living": len(living), **sizes}
         return encoded({**facts, "window": door.wal.settings["window"], **through, "disk": disk})
 
     @router.put(

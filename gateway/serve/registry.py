@@ -75,10 +75,6 @@ class Ended(NamedTuple):
 class Registry:
     """Keeps what is admitted, and of each id that there ever was its last subscription.
 
-    Parameters
-    ----------
-    kinds : Kinds
-
     Attributes
     ----------
     last : dict of str to Registered or Ended

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.runs.explaining import explain_in, last_boundary, number_as_of
+from gateway.runs.explaining import explain_in, last_boundary, number_as_of, scores_in
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader, Subscriber, active_at
+from gateway.runs.run_versions import RunVersions
 from gateway.serve.asking import LAST_MATCHES
 from gateway.serve.operation_routes import stream_facts
 from gateway.serve.released import UpdateRows, in_order
@@ -45,10 +46,6 @@ class Wanted(NamedTuple):
 class Replay:
     """A run folder; for one thread at a time.
 
-    Parameters
-    ----------
-    folder : Path
-
     Attributes
     ----------
     run : RunReader
@@ -71,6 +68,7 @@ class Replay:
         self._boundary, self._place, self._as_of = self._updates.boundary, self._updates.place, self._updates.as_of
         changes = self.run.changes
         self._names, self._at = changes.names.strings(), changes.table.at
+        self._versions = RunVersions(self.run) if self.run.objects else None
         self._kind_of = {name: KINDS[kind].name for name, kind in zip(self._names, changes.table.kind, strict=True)}
 
     def facts(self) -> dict[str, Any]:
@@ -174,16 +172,22 @@ class Replay:
         owner = self._owner(subscription_id, as_of)
         rows = self._updates.facts(self._rows(Wanted(Position(-1, 0), as_of, [subscription_id])))
         kind = KINDS.named(owner.kind)
-        standing = StoredResult()
+        standing, versions = StoredResult(), self._versions
         for row in reversed(rows):
-            standing.take(row)
+            standing.take(row, None if versions is None else versions.names[row["seq"]])
+        if versions is not None:
+            boundary = self.boundary_before(as_of) if kind.standing else as_of
+            number = number_as_of(self.run, subscription_id, as_of)
+            standing.bring_up(versions.at(boundary, standing.inside), lambda seqs: scores_in(self.run, number, seqs))
         matches = ((None, row) for row in reversed(rows) if row["change"] == "match" and row["as_of"] >= owner.at)
         ranked = [*standing.ranked(kind), *islice(matches, LAST_MATCHES)]
         shown = ("seq", "score", "text", "lon", "lat", "words", "distance_km")
         texts = self.run.texts([row["seq"] for _, row in ranked])
         joined = self.run.join([{**row, "as_of": as_of} for _, row in ranked], {subscription_id: [owner]})
         results = [
-            {"rank": rank, "message_id": texts[row["seq"]].message_id} | {name: row.get(name) for name in shown}
+            {"rank": rank, "message_id": texts[row["seq"]].message_id}
+            | {name: row.get(name) for name in shown}
+            | ({} if versions is None else {"object_id": versions.names[row["seq"]]})
             for (rank, _), row in zip(ranked, joined, strict=True)
         ]
         return {"subscription_id": subscription_id, "kind": owner.kind, "as_of": as_of, "results": results}
@@ -211,13 +215,17 @@ class Replay:
         }
 
     def messages(self, after: int, through: int, limit: int) -> list[dict[str, Any]]:
-        """The last messages between two seqs, oldest first, at most `limit`; deletions and clock marks have no text."""
+        """The last messages between two seqs, oldest first, at most `limit`; deletions and clock marks have no text.
+
+        Of objects those that live as of the later one, with `object_id`, and the deletions with `deleted`.
+        """
         rows = self.run.messages(range(max(after + 1, through + 1 - limit), through + 1))
         return [
             {"seq": seq, "message_id": row.message_id, "text": row.text, "lon": row.lon, "lat": row.lat}
             | {"time": None if row.event_time is None else row.event_time.isoformat()}
+            | ({} if self._versions is None else self._versions.shown(seq))
             for seq, row in sorted(rows.items())
-            if row.text
+            if (row.text if self._versions is None else self._versions.is_last(seq, through))
         ]
 
     def _rows(self, wanted: Wanted) -> np.ndarray:

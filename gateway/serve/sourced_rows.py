@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.live.batching import InputLine
+from gateway.live.open_batch import InputLine
 from gateway.serve.writer import MOST_WAITING_BYTES, LogWriter, Outcome, PublishedRow
 from gateway.sources.feed import HandOver
 from topology.core.executors.logs import driver_log

@@ -8,6 +8,7 @@ version that lives.
 
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.serve.asking import Asking
@@ -42,6 +43,13 @@ class StoredResult:
             self._known.add(key)
             if row["change"] != "leave":
                 self.inside[key] = row
+
+    def bring_up(self, at: Mapping[str, int], scores_of: Callable[[Sequence[int]], Mapping[int, float | None]]) -> None:
+        """Put the version that lives (seq by object) in the place of the one that an update has, with its score."""
+        newer = {name: seq for name, seq in at.items() if seq != self.inside[name]["seq"]}
+        scores = scores_of(sorted(newer.values())) if newer else {}
+        for name, seq in newer.items():
+            self.inside[name] |= {"seq": seq, "score": scores[seq]}
 
     def ranked(self, kind: Kind) -> list[tuple[int | None, Row]]:
         """Rows with their ranks, best first."""
@@ -151,7 +159,8 @@ def _results(
             continue
         kind = KINDS.named(registry.last[name].kind)
         if versions is not None and one is not None:
-            _bring_up(rows, one, asking, versions, until.boundary)
+            at = versions.at(until.boundary, [name for name in rows.inside if isinstance(name, str)])
+            rows.bring_up(at, partial(asking.scores, one))
         ranked = rows.ranked(kind)
         if one is not None and one.at <= until.boundary and not kind.standing:
             matches = asking.last_matches(one, until.boundary, share, versions)
@@ -163,15 +172,6 @@ def _results(
             results.append(_result_row(asking, one, rank, row | texts[row["seq"]]._asdict()))
         found.append({"subscription_id": name, "kind": kind.name, "as_of": until.boundary, "results": results})
     return found
-
-
-def _bring_up(rows: StoredResult, one: Registered, asking: Asking, versions: VersionsAt, boundary: int) -> None:
-    """Put the version that lived at a boundary in the place of the one that an update has, with its score."""
-    at = versions.at(boundary, [name for name in rows.inside if isinstance(name, str)])
-    newer = {name: seq for name, seq in at.items() if seq != rows.inside[name]["seq"]}
-    scores = asking.scores(one, sorted(newer.values())) if newer else {}
-    for name, seq in newer.items():
-        rows.inside[name] |= {"seq": seq, "score": scores[seq]}
 
 
 def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: Row) -> Row:

@@ -252,7 +252,9 @@ class UpdateLog:
     def behind(self, lost: PartsMissing | PartDamaged) -> Position:
         """Where a reader goes on that could not read some parts."""
         if isinstance(lost, PartsMissing):
-            return Position(lost.boundary - 1, 0)
+            return (
+                min(Position(lost.boundary - 1, END), self.head) if lost.was_pruned else Position(lost.boundary - 1, 0)
+            )
         return min(Position(lost.boundary, END), self.head)
 
     def _floor(self) -> Place:

@@ -33,7 +33,7 @@ from gateway.serve.released import (
     in_order,
 )
 from matching.errors import CheckpointError
-from matching.part_names import PartName, whole_parts
+from matching.part_names import PartName, is_base, whole_parts
 from topology.core.checkpoint.storage import parts_list
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
@@ -156,6 +156,8 @@ class Parts:
             before, number = number, next_number
             if Position(self._last_of(names), END) <= position:
                 continue
+            if is_base(names[0]):
+                raise PartsMissing(self._last_of(names) + 1, was_pruned=True)
             read = self._read(names)
             first, last = read.rows_through(*position), read.rows_through(until, END)
             if first >= last:
@@ -187,18 +189,25 @@ class Parts:
             if missing is None and number != newer - 1 and last < begins - 1:
                 missing = begins
             newer = number
+            if is_base(names[0]) and until.boundary < last:  # it has what stands as of its end
+                lost(BEGINNING, last + 1)
+                return
             try:
                 read = self._read(names)
             except PartDamaged as damaged:
                 missing, begins = missing or damaged.first, -1
                 continue
             if not len(read.boundary):
+                if is_base(names[0]):
+                    return
                 continue
             begins, end = int(read.boundary[0]), len(read.boundary) - 1
             if missing is not None:
                 lost(Position(last, int(read.place[end])), missing)
                 missing = None
             yield read, read.rows_of(read.among(only), 0, read.rows_through(*until))
+            if is_base(names[0]):
+                return
         if missing is not None or (newer > 0 and begins > max(since, 0)):
             lost(BEGINNING, begins if missing is None else missing)
 
@@ -228,6 +237,8 @@ class Parts:
             last = self._last_of(names)
             if last < after.boundary:
                 continue
+            if is_base(names[0]):
+                raise PartsMissing(last + 1, was_pruned=True)
             is_next = number == before + 1
             if through >= until:
                 break
@@ -260,7 +271,9 @@ class Parts:
         return -1 if as_of < 0 else self.ends[bisect_left(self.ends, as_of)]
 
     def rows_of(self, name: str) -> int:
-        """How many updates a part has, by the list of parts, or by its footer. Raises CheckpointError."""
+        """How many updates a part has, or a base stands for, by the list of parts, or by its footer.
+
+        Raises CheckpointError."""
         listed, path = parts_list(self._folder).get(name), self._folder / name
         with reading_part(path):
             return pq.read_metadata(path).num_rows if listed is None else listed.rows
@@ -319,16 +332,20 @@ class PartsMissing(LookupError):
     ----------
     boundary : int
         The first one that is there.
+    was_pruned : bool
+        They were removed by the stream itself (`gateway.live.pruning`).
 
     Attributes
     ----------
     first : int
         The same.
+    was_pruned
     """
 
-    def __init__(self, boundary: int):
+    def __init__(self, boundary: int, was_pruned: bool = False):
         super().__init__(boundary)
         self.boundary = self.first = boundary
+        self.was_pruned = was_pruned
 
 
 class PartDamaged(CheckpointError):

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.live.admission import Admission, Checked, RefusedLine, whole_row
-from gateway.live.batching import Batching, InputLine
+from gateway.live.batching import Batching
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.reading import MANY, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.serve.etags import Conditions
@@ -174,7 +175,6 @@ class LogWriter:
         self.started = self.ended = False
         self.stopped: Callable[[], bool] = lambda: False
         self._admission = admission
-        admission.ends_objects = True
         self._registry = registry
         self._wal = wal
         self._in_flight = in_flight
@@ -198,8 +198,9 @@ class LogWriter:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     def seq_of(self, message_id: str) -> int | None:
-        """The seq of a message by the id that its producer gave, if it is remembered."""
-        return self._recent.get(message_id)
+        """The seq of a message by the id that its producer gave, if it is remembered, and kept."""
+        seq = self._recent.get(message_id)
+        return None if seq is None or seq < self._wal.first_seq else seq
 
     @property
     def waiting(self) -> int:
@@ -353,9 +354,7 @@ class LogWriter:
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, PublishedRow)]
-        is_full = self._wal.living is not None and self._wal.living.is_full
-        many = len(messages) == len(rows) >= MANY and not is_full
-        if many:
+        if len(messages) == len(rows) >= MANY and not self.batching.table_is_full:
             found = self.batching.reader.read([row.data for row in messages])
             for start, stop, place in found.runs(len(rows)):
                 if place < 0:
@@ -442,7 +441,7 @@ class LogWriter:
             while place < last and left_bytes > 0:
                 name = found.ids[place]
                 if place not in made:
-                    if is_known := self._recent.get(name) is not None:
+                    if is_known := self.seq_of(name) is not None:
                         break
                     self._recent.put(name, seq)
                 request.outcomes.append({"status": "accepted", "id": name, "seq": seq})
@@ -481,12 +480,7 @@ class LogWriter:
         for name in self._registry.expired(round(self._now() * 1e6)):
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
-        if self._wal.living is not None and not self.batching.open:  # which may have a newer version
-            for name in self._wal.living.expired(round(self._now() * 1e6), self._batch):
-                ended = self._admission.message({"object_id": name, "deleted": True})
-                assert isinstance(ended, ParsedMessage), "it names an object"
-                self.batching.open.append(InputLine(self._line, b"", time.monotonic()), ended)
-                self.ended_objects += 1
+        self.ended_objects += self.batching.end_expired()
 
     def _written_out(self, row: Row) -> Row:
         """The row; a subscription with its synonyms written out."""
@@ -532,11 +526,9 @@ class LogWriter:
         name = identifier(row.get("id")) or None
         if self._admission.objects and identifier(row.get("object_id")) in ("", name):
             name = None  # the id is that of the object, and this a version of it
-        earlier = None if name is None else self._recent.get(name)
+        earlier = None if name is None else self.seq_of(name)
         if name is not None and earlier is not None:
             return self._again(name, earlier, row)
-        if self._wal.living is not None and (what := self._wal.living.refusal(row)):
-            return refused("too_many_objects", what, Fault("object_id", row.get("object_id")))
         found = self.batching.admit(InputLine(self._line, data, came_s), renamed)
         if isinstance(found, RefusedLine):
             return _outcome_of(found, data)

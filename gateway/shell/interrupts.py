@@ -46,11 +46,13 @@ class Interrupts:
         The first signal.
     in_order : bool
         Whether the command has done all that it does at its end, whatever asked for it.
+    waits : bool
+        The command works until it is told to end, and has not begun: there is nothing to do at its end.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S):
         self.came: int | None = None
-        self.in_order = False
+        self.in_order = self.waits = False
         self._patience_s = patience_s
         self._heard_s = 0.0
         self._settled = False
@@ -106,7 +108,7 @@ class Interrupts:
         """
 
         def stop_requested() -> bool:
-            self._draining = self._watcher is not None
+            self._draining, self.waits = self._watcher is not None, False
             return self.came is not None
 
         try:
@@ -195,6 +197,12 @@ def report(more: str) -> None:
         _CURRENT[-1].report(more)
 
 
+def begin_to_wait() -> None:
+    """The running command works until it is told to end: by SIGTERM, while it starts, it ends in order."""
+    if _CURRENT:
+        _CURRENT[-1].waits = True
+
+
 def end_in_order() -> None:
     """The running command serves until it is told to end, and has ended in order: SIGTERM is what it waited for."""
     if _CURRENT:
@@ -214,7 +222,8 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
     int
         The command's exit code. After a signal nothing is returned: the process ends, with 130 after SIGINT and 143
         after SIGTERM, one line about it on standard error, and nothing left of what the command has started. A command
-        that SIGTERM has ended in order (`end_in_order`) ends with its own exit code, and no line.
+        that SIGTERM has ended in order (`end_in_order`) ends with its own exit code, and no line; one that has not
+        begun (`begin_to_wait`) with 0.
     """
     with Interrupts() as interrupts:
         _CURRENT[:] = [interrupts]
@@ -226,10 +235,11 @@ def run_interruptible(command: Callable[[Interrupts], int]) -> int:
             interrupts.in_order = False
             code = exit_code(interrupts.came)
         if interrupts.came is not None or code == exit_code(None):
-            told_to_end = interrupts.in_order and interrupts.came == signal.SIGTERM
-            if not told_to_end:
+            if interrupts.came != signal.SIGTERM or not (interrupts.in_order or interrupts.waits):
                 interrupts.report()
                 code = exit_code(interrupts.came)
+            elif interrupts.waits:
+                code = 0
             interrupts.end_children()
         if interrupts.came is not None:
             # A normal exit would finalise half-built objects: Ray's C++ parts crash.

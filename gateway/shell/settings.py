@@ -55,7 +55,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "spark": ("master", "driver_memory"),
 }
 #: Sections of one command that are not named like it.
-OWNED = ("limits", "webhooks", "count")
+OWNED = ("limits", "webhooks", "count", "retain")
 
 Place = tuple[str, str]
 

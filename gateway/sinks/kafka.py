@@ -10,8 +10,8 @@ each opening the end of the topic is read, by a reader of committed records.
 process, and the broker refuses what that process still sends. Then the opening commits a record with its own `writer`.
 A process that was away and opens its sink again finds another writer there, and ends instead of fencing the newer one.
 
-A record of an update has the subscription id as key, the JSON as value, and the CloudEvents attributes as headers, as
-the Kafka binding of CloudEvents has them in binary mode.
+A record of an update has the subscription id as key, over objects that and the object's, the JSON as value, and the
+CloudEvents attributes as headers, as the Kafka binding of CloudEvents has them in binary mode.
 """
 
 import contextlib
@@ -317,7 +317,7 @@ class KafkaSink:
         for first in range(0, len(updates), _PART):
             for update in updates[first : first + _PART]:
                 try:
-                    self._put(topic, update.data, update.subscription_id, headers=headers_of(update, stream))
+                    self._put(topic, update.data, key_of(update), headers=headers_of(update, stream))
                 except KafkaException as error:
                     if error.args[0].code() in _TOO_LARGE:
                         raise self._too_large(update.position, len(update.data)) from error
@@ -431,6 +431,13 @@ _HEADERS = (
     ("content-type", "datacontenttype"),
     *((f"ce_{name}", name) for name in ("specversion", "id", "source", "type", "subject")),
 )
+
+
+def key_of(update: ReleasedUpdate) -> str:
+    """The subscription id; over objects JSON of both ids: a compacted topic keeps the last state of each object."""
+    if not update.object_id:
+        return update.subscription_id
+    return msgspec.json.encode([update.subscription_id, update.object_id]).decode()
 
 
 def headers_of(update: ReleasedUpdate, stream: str) -> list[tuple[str, str | bytes | None]]:

@@ -172,6 +172,11 @@ class Pump:
         return self._sink.name
 
     @property
+    def position(self) -> Position:
+        """Up to where the receiver has the updates durably."""
+        return self._reached.place.position
+
+    @property
     def ended(self) -> bool:
         """Whether the thread delivers no more."""
         return self.state in ("ended", "stopped")

@@ -167,6 +167,12 @@ class Teller:
         return sum(one.held for one in list(self.standings.values()))
 
     @property
+    def needs(self) -> list[Position]:
+        """Positions behind which updates are still to be read; for any thread."""
+        held = [one.held_after for one in list(self.standings.values()) if one.held_after is not None]
+        return [self.position, *(Position(*each) for each in held)]
+
+    @property
     def idle(self) -> bool:
         """Whether no subscription has ever had a `tell`: all updates are told as they come."""
         return not (self.standings or self._changes or self._subscriptions.tells_changed)

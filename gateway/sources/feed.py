@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.live.batching import InputLine
+from gateway.live.open_batch import InputLine
 from gateway.live.pipe import Pipe, one_line
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.sources.source import BrokerSource, Position, SourceAway

@@ -17,12 +17,7 @@ _ANOTHER = "Bring the earlier folder back, or name another --out."
 
 
 class FolderSource:
-    """See `gateway.sources.source.BrokerSource`. Needs no package of its own.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """See `gateway.sources.source.BrokerSource`. Needs no package of its own."""
 
     extra = ""
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway.runs.clauses import clause_programs
 from gateway.runs.reader import subscriber
-from gateway.subscriptions.past import Past, matches_in, read_past
+from gateway.subscriptions.past import Past, matches_in, read_past, unmet_in
 from matching.fields import Refusal, identifier
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -137,11 +138,15 @@ def _verdict_of(row: JudgedRow, vocabulary: Vocabulary, past: Past, kinds: Kinds
         return {"verdict": "rejected", **refused(row, parsed, kinds)}
     kind = kinds[parsed.kind]
     matched = matches_in(parsed, kind, vocabulary, past)
+    what = "" if parsed.can_match else "cannot match: no message has as many of its words as it needs"
+    if parsed.can_match and not matched:
+        unmet = unmet_in(parsed, kind, vocabulary, past, clause_programs(row.row, vocabulary))
+        what = f"no message with a word of it satisfies {', '.join(unmet)}" if unmet else ""
     unknown = [word for word in parsed.words if vocabulary.id_of(word) is None and word not in vocabulary.stop_terms]
     return {
         "verdict": "accepted",
         "reason": None,
-        "what": "" if parsed.can_match else "cannot match: no message has as many of its words as it needs",
+        "what": what,
         "subscription_id": parsed.subscription_id,
         "kind": kind.name,
         "unknown_words": unknown,

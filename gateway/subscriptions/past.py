@@ -1,6 +1,6 @@
 """The messages of a folder, or of a log, in segments: what subscriptions would have matched."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
 from matching.message_segments import EMPTY, MessageSegment, SegmentConditions
 from matching.model import NO_ORDER, NO_WORDS, Float64, Names
+from matching.pieces import NAMED_ID
 from matching.validate import ParsedSubscription
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
@@ -63,6 +64,18 @@ def matches_in(
     return found
 
 
+def unmet_in(
+    parsed: ParsedSubscription, kind: Kind, vocabulary: Vocabulary, past: Past, clauses: Mapping[bytes, str]
+) -> list[str]:
+    """Names of the conditions that no message of the past satisfies which has a word of the subscription; `clauses` as
+    of `SegmentConditions`."""
+    conditions, met = SegmentConditions(parsed, kind, vocabulary, clauses), dict[str, bool]()
+    for segment in past.segments:
+        for name, passes in conditions.tested(segment).parts.items():
+            met[name] = met.get(name, False) or bool(passes.any())
+    return [name for name, some in met.items() if not some]
+
+
 def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     """Read a folder's messages: 20 bytes a term and 60 a message. Raises InputError as the spout does."""
     flat, counts, places, boxes, times, keys = [], [], [], [], [], []
@@ -91,6 +104,9 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     lon, lat = np.concatenate(places, axis=1)
     rows = np.repeat(np.arange(lon.shape[0]), np.concatenate(counts))
     ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])) if len(lengths) > 1 else NO_WORDS
+    every = np.concatenate(order)
+    named = np.flatnonzero(every <= NAMED_ID)
+    rows = np.concatenate([rows, np.searchsorted(ends, named, "right") - 1])
     segment = MessageSegment.of(
         0,
         Names(np.zeros(lon.shape[0] + 1, np.int64), np.zeros(0, np.uint8)),  # of a folder they are read by seq
@@ -99,8 +115,8 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
         np.concatenate(boxes),
         np.concatenate(times),
         np.concatenate(keys) if keys else np.zeros((lon.shape[0], 0), np.int64),
-        (ends, np.concatenate(order)),
-        (rows, np.concatenate(flat)),
+        (ends, every),
+        (rows, np.concatenate([*flat, NAMED_ID - every[named]])),
         np.concatenate(visible),
         vocabulary.reserved,
     )

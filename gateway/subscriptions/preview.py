@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gateway.runs.clauses import clause_programs
 from gateway.runs.message_rows import MessageRows, Row
 from gateway.subscriptions.checking import judged_rows, refused
 from gateway.subscriptions.past import US_PER_DAY, Past, read_past
@@ -57,8 +58,9 @@ def preview_subscriptions(
         `subscription_id`, `kind`, `file`, `line`, `reason` and `what` of a refused row; else `candidates` (messages
         with a keyword), `messages` (those that satisfy all conditions; of kinds that keep the best ones these compete),
         `day` and `week` (how many of them in the last day and week of the folder, None without times), `per_day`,
-        `newest` (`message_id`, `text`, `time`, `lon`, `lat`), and `conditions`: of each its `name`, how many candidates
-        it `excludes`, and how many more messages there would be `without` it, most first.
+        `newest` (`message_id`, `text`, `time`, `lon`, `lat`), and `conditions` (each clause of a
+        query is one): of each its `name`, how many candidates it `excludes`, and how many more messages there would be
+        `without` it, most first.
 
     Raises
     ------
@@ -77,11 +79,12 @@ def preview_subscriptions(
         if isinstance(row.found, Refusal):
             yield row.place | refused(row, row.found, kinds)
         else:
-            yield row.place | preview_of(row.found, kinds, vocabulary, past, read, shown)
+            yield row.place | preview_of(row.found, row.row, kinds, vocabulary, past, read, shown)
 
 
 def preview_of(
     parsed: ParsedSubscription,
+    columns: Mapping[str, Any],
     kinds: Kinds,
     vocabulary: Vocabulary,
     past: Past,
@@ -91,10 +94,11 @@ def preview_of(
 ) -> dict[str, Any]:
     """The preview of one subscription, as `preview_subscriptions` yields it, without file and line.
 
-    `read` gives messages by seq; `share` is called between segments.
+    `columns` are the subscription's; `read` gives messages by seq; `share` is called between segments.
     """
     kind = kinds[parsed.kind]
-    tests, tallies = SegmentConditions(parsed, kind, vocabulary), dict[str, list[int]]()
+    tests = SegmentConditions(parsed, kind, vocabulary, clause_programs(columns, vocabulary))
+    tallies = dict[str, list[int]]()
     candidates = messages = 0
     since = [NO_FLOOR if past.last_us is None else past.last_us - days * US_PER_DAY for days in _DAYS.values()]
     counts, latest = [0] * len(since), list[tuple[int, int]]()

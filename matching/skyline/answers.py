@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compiling.njit import njit
 from matching.model import NO_WORDS, Float64, Int32, Int64
 from matching.skyline.results import dominates
 from matching.storage.sorting import ascending
+
+#: Candidates of a row up to which they are sorted by insertion.
+_FEW = 48
 
 
 class SkylineQueries(NamedTuple):
@@ -46,38 +50,76 @@ class Candidates(NamedTuple):
 
 
 def merge_answers(parts: Sequence[Candidates]) -> Candidates:
-    """Merge the tasks' answers to one window query. O(n log n)."""
+    """Merge the tasks' answers to one window query. O(n log n + rows * parts)."""
     if len(parts) == 1:
         return parts[0]
-    rows = np.arange(parts[0].offsets.shape[0] - 1)
-    # the rows of each part ascend, so that little is left to sort; few of all candidates are, so these come by seq
-    order = np.argsort(np.concatenate([np.repeat(rows, np.diff(part.offsets)) for part in parts]), kind="stable")
-    columns = (np.concatenate(column)[order] for column in zip(*(part[1:] for part in parts), strict=True))
-    found = useful(Candidates._make([np.sum([part.offsets for part in parts], axis=0), *columns]))
-    order = np.empty(found.seq.shape[0], np.int64)
-    sort_rows(found.seq, found.offsets, order)
-    return Candidates._make([found.offsets, *(column[order] for column in found[1:])])
+    columns = [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
+    begins = np.cumsum([0, *(part.seq.shape[0] for part in parts[:-1])])
+    starts = np.stack([part.offsets for part in parts]) + begins[:, None]
+    ends, settled = np.zeros(starts.shape[1], np.int64), np.zeros(starts.shape[1] - 1, np.bool_)
+    order = np.empty(columns[0].shape[0], np.int64)
+    _by_row(starts, columns[0], ends, order, settled)
+    return useful(Candidates(ends, *(column[order] for column in columns)), settled)
 
 
-def useful(found: Candidates) -> Candidates:
-    """Without candidates that another one of the row dominates and outlives (or equals); O(n log n + n * kept)."""
+def useful(found: Candidates, settled: NDArray[np.bool_] | None = None) -> Candidates:
+    """Without candidates that another one of the row dominates and outlives (or equals); O(n log n + n * kept).
+
+    settled : bool[rows], optional    rows in which this is so already
+    """
     useful = np.zeros(found.seq.shape[0], np.bool_)
-    _mark_useful(found.offsets, found.life, found.spatial, found.text, useful)
+    if settled is None:
+        settled = np.zeros(found.offsets.shape[0] - 1, np.bool_)
+    _mark_useful(found.offsets, found.life, found.spatial, found.text, settled, useful)
+    if useful.all():
+        return found
     before = np.zeros(useful.shape[0] + 1, np.int64)
     np.cumsum(useful, out=before[1:])
-    return Candidates(
-        before[found.offsets], found.seq[useful], found.life[useful], found.spatial[useful], found.text[useful]
-    )
+    kept = np.flatnonzero(useful)
+    return Candidates._make([before[found.offsets], *(column.take(kept) for column in found[1:])])
 
 
 @njit(cache=True, nogil=True)
-def _mark_useful(offsets, life, spatial, text, useful):
+def _by_row(starts, seq, ends, order, settled):
+    """Into order: the candidates of all parts row by row, in ascending seq. Most rows are of one part: `settled`.
+
+    starts : int64[parts, rows + 1]       where each part's candidates of a row begin
+    seq : int64[n], order : int64[n]
+    ends : int64[rows + 1]                written to: offsets of the rows
+    """
+    end = 0
+    for row in range(settled.shape[0]):
+        begin, some = end, 0
+        for part in range(starts.shape[0]):
+            some += starts[part, row] < starts[part, row + 1]
+            for at in range(starts[part, row], starts[part, row + 1]):
+                order[end] = at
+                end += 1
+        settled[row] = some < 2
+        if some > 1 and end - begin > _FEW:
+            mine = order[begin:end].copy()
+            order[begin:end] = mine[ascending(seq[mine])]
+        elif some > 1:  # nothing is allocated for a few
+            for i in range(begin + 1, end):
+                at, k = order[i], i
+                while k > begin and seq[order[k - 1]] > seq[at]:
+                    order[k] = order[k - 1]
+                    k -= 1
+                order[k] = at
+        ends[row + 1] = end
+
+
+@njit(cache=True, nogil=True)
+def _mark_useful(offsets, life, spatial, text, settled, useful):
     longest = 0
     for row in range(offsets.shape[0] - 1):
         longest = max(longest, offsets[row + 1] - offsets[row])
     kept = np.empty(longest, np.int64)
     for row in range(offsets.shape[0] - 1):
         begin, end = offsets[row], offsets[row + 1]
+        if settled[row]:
+            useful[begin:end] = True
+            continue
         # The longest-living first, so that nothing kept is beaten later but by its like. Messages mostly die in the
         # order they came in.
         order = np.arange(begin, end)

@@ -71,6 +71,13 @@ class SkylineEngine(ABC):
         """Memory of the engine in bytes; O(all), since deferred entries are settled first."""
         return sum(array.nbytes for array in self.arrays().values())
 
+    def each_once(self, *slots: Int32) -> Int32:
+        """The slots in some arrays, each once, ascending (int32). O(all slots), without a sort."""
+        there = np.zeros(self.candidates.view.start.shape[0], np.bool_)
+        for some in slots:
+            there[some] = True
+        return np.flatnonzero(there).astype(np.int32)
+
     def defer(self, offers: SkylineOffers, slots: Int32, seqs: Int64) -> tuple[SkylineOffers, Int32, Int64]:
         """Defer arrivals and ends that change no skyline; returns the others, which `apply` must take.
 

@@ -154,19 +154,18 @@ class SkylineOperator(Windowed, Regional):
                            (nothing,) * self.context.tasks)  # fmt: skip
         if leaving.shape[0]:
             index.withdraw(leaving)
-        alive = _alive(batch_input.messages, boundary, batch_input.ended.seq)
-        before = batch_input.ended
+        messages, before = batch_input.messages, batch_input.ended
+        hits, lost = index.match(messages, _alive(messages, boundary, before.seq)), _NO_HITS
         if len(before):
-            before = before.take(np.flatnonzero((before.seq < boundary.first_seq) & (before.life > past)))
-        hits, lost = index.match(alive), index.match(before) if len(before) else _NO_HITS
+            lost = index.match(before, np.flatnonzero((before.seq < boundary.first_seq) & (before.life > past)))
         self.scanned += hits.scanned + lost.scanned
         self.pairs += hits.slot.shape[0]
-        self._met = alive.seq[hits.row[np.diff(hits.row, prepend=-1) > 0]]  # rows ascend
+        self._met = messages.seq[hits.row[np.diff(hits.row, prepend=-1) > 0]]  # rows ascend
         self._missed = _NONE
         if len(batch_input.withheld):
-            withheld = _alive(batch_input.withheld, boundary, batch_input.ended.seq)
-            self._missed = withheld.seq[index.match(withheld).row]
-        offers = SkylineOffers(hits.slot, alive.seq[hits.row], alive.life[hits.row], *hits.scores)
+            withheld = batch_input.withheld
+            self._missed = withheld.seq[index.match(withheld, _alive(withheld, boundary, before.seq)).row]
+        offers = SkylineOffers(hits.slot, messages.seq[hits.row], messages.life[hits.row], *hits.scores)
         lost_seqs = before.seq[lost.row]
 
         hit_home, lost_home = self._home[hits.slot], self._home[lost.slot]
@@ -185,8 +184,12 @@ class SkylineOperator(Windowed, Regional):
         if leaving.shape[0]:
             index.release(leaving[~own])
         fresh = self._insert(staying, batch_input) if len(staying) else _NO_SLOTS
-        mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
-        delta = BatchDelta(boundary, take_rows(offers, mine), leaving[own], lost.slot[mine_lost], lost_seqs[mine_lost])
+        delta = BatchDelta(boundary, offers, leaving[own], lost.slot, lost_seqs)
+        if others.any():
+            mine, mine_lost = hit_home == self.context.task, lost_home == self.context.task
+            delta = delta._replace(
+                offers=take_rows(offers, mine), lost_slots=lost.slot[mine_lost], lost_seqs=lost_seqs[mine_lost]
+            )
         work = Work(hits.scanned + lost.scanned, 0, hits.slot.shape[0])
         return Matched(_Matched(delta, fresh, work, succession), tuple(per_home))
 
@@ -255,7 +258,7 @@ class SkylineOperator(Windowed, Regional):
             leaving_before = kept.skylines(leaving, past.floor)
             self.engine.forget(leaving)
         offers, lost_slots, lost_seqs = self.engine.defer(news.offers, news.lost_slots, news.lost_seqs)
-        touched = np.unique(np.concatenate([offers.slot, lost_slots, kept.due(boundary.floor)])).astype(np.int32)
+        touched = self.engine.each_once(offers.slot, lost_slots, kept.due(boundary.floor))
         if not touched.shape[0] and not leaving.shape[0]:  # no skyline can change
             return NO_UPDATES, _NONE_NEEDED
         before = kept.skylines(touched, past.floor)
@@ -392,12 +395,14 @@ class SkylineOperator(Windowed, Regional):
         return slots[slots >= 0], staying
 
 
-def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> MessageBatch:
-    """The messages of a batch that are alive at its boundary: not too late, and not ended in it."""
+def _alive(messages: MessageBatch, boundary: Boundary, ended: Int64) -> Int64:
+    """Rows of the messages of a batch that are alive at its boundary: not too late, and not ended in it. O(batch)."""
     keep, ended = messages.life > boundary.floor, ended[ended >= boundary.first_seq]
     if ended.shape[0]:
-        keep &= ~np.isin(messages.seq, ended)
-    return messages if keep.all() else messages.take(np.flatnonzero(keep))
+        ends = np.zeros(boundary.last_seq - boundary.first_seq + 1, np.bool_)
+        ends[ended - boundary.first_seq] = True
+        keep &= ~ends[messages.seq - boundary.first_seq]
+    return np.flatnonzero(keep)
 
 
 _NO_SLOTS = np.zeros(0, np.int32)

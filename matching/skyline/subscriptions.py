@@ -10,12 +10,11 @@ from copy import copy
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
-from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable, centres
-from matching.reserved import without_reserved
+from matching.model import KEYWORDS_BY_KIND, SKYLINE, Int32, Int64, MessageBatch, SubscriptionTable
 from matching.skyline.answers import SkylineQueries
 from matching.space import Space
 from matching.storage.cell_term import CellTermIndex
@@ -89,12 +88,20 @@ class SkylineSubscriptions(SubscriptionIndex):
         self.filters.remove(slots)
         self.slots.remove(self.slots.number[slots])
 
-    def match(self, batch: MessageBatch) -> Hits:
-        """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit."""
-        given, batch = batch, without_reserved(batch)
-        lon, lat = centres(batch)
-        offsets = as_input(batch.term_offsets, np.int64)
-        messages = Messages(lon, lat, lon, lat, offsets, as_input(batch.terms, np.int32))
+    def match(self, batch: MessageBatch, chosen: Int64 | None = None) -> Hits:
+        """All candidate pairs of a batch, with relevances as `matching.naive.skyline_scores` has them, bit for bit.
+
+        `chosen` (ascending) are the rows to match, all of them if None.
+        """
+        if chosen is None:
+            chosen = np.arange(len(batch))
+        lon, lat = (np.empty(chosen.shape[0]) for _ in range(2))
+        offsets = np.zeros(chosen.shape[0] + 1, np.int64)
+        words = np.empty(batch.terms.shape[0], np.int32)
+        whole = Messages.of(batch)
+        _read(whole, as_input(batch.weights, np.float32), as_input(chosen, np.int64), lon, lat, offsets, words)
+        offsets = as_input(offsets, np.int64)
+        messages = Messages(lon, lat, lon, lat, offsets, as_input(words, np.int32))
         hits = self._hits.fill(lon.shape[0], lambda row, _, *columns: self._cells.scan(messages, row, *columns))
         if self._common.shape[0] < self.capacity:
             self._common = np.zeros(self.capacity, np.int32)
@@ -104,8 +111,9 @@ class SkylineSubscriptions(SubscriptionIndex):
             gather(self._rows.slots.number, hits.slot), hits.row, lon, lat, offsets, self.region, self.term_count,
             self._common, slot, row, spatial, text,
         )  # fmt: skip
-        pairs = Hits(slot[:count], row[:count], (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
-        return pairs.passing(self.filters, given)
+        rows = chosen[row[:count]].astype(np.int32)
+        pairs = Hits(slot[:count], rows, (spatial[:count], text[:count]), hits.next_row, hits.scanned, 0)
+        return pairs.passing(self.filters, batch)
 
     def queries(self, slots: Int32) -> SkylineQueries:
         """Window queries of these slots. O(n + terms)."""
@@ -167,6 +175,24 @@ class SkylineSubscriptions(SubscriptionIndex):
         queries = self.queries(slots)
         region = np.repeat(queries.region, np.diff(queries.term_offsets), axis=0)
         return Regions(self._row_numbers(slots), region, np.arange(region.shape[0] + 1), queries.terms)
+
+
+@njit_no_refcount
+def _read(messages, weights, chosen, lon, lat, offsets, words):
+    """Write the centres of chosen messages, and their words behind each other, without the reserved term.
+
+    chosen : int64[n]    rows, ascending
+    lon, lat : float64[n], offsets : int64[n + 1], words : int32[terms of all messages]    written to
+    """
+    end = 0
+    for i in range(chosen.shape[0]):
+        row = chosen[i]
+        lon[i] = (messages.west[row] + messages.east[row]) / 2.0
+        lat[i] = (messages.south[row] + messages.north[row]) / 2.0
+        for at in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
+            words[end] = messages.terms[at]
+            end += not np.signbit(weights[at])
+        offsets[i + 1] = end
 
 
 @njit(cache=True, nogil=True)

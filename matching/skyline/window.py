@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from matching.errors import EngineError
-from matching.model import Int64, MessageBatch, take_optional, take_ragged
+from matching.model import Float64, Int64, MessageBatch, take_optional, take_ragged
 from matching.operator import WindowIndex, WindowQuery
-from matching.result_rows import join_results, split_results, take_results
+from matching.result_rows import join_results, split_results
 from matching.skyline.answers import Candidates, SkylineQueries, merge_answers, useful
 from matching.space import Space
 from matching.window import NO_FLOOR, Boundary
@@ -69,6 +69,10 @@ class SkylineWindow(WindowIndex):
             If that boundary is not retained.
         """
 
+    def near(self, region: Float64) -> Int64:
+        """Rows of the rectangles (float64[q, 4]), ascending, that may have candidates here. O(q)."""
+        return np.arange(region.shape[0])
+
     def useful(self, queries: SkylineQueries, as_of: Boundary) -> Candidates:
         """The candidates that no other one of the query dominates and outlives (`matching.skyline.answers.useful`)."""
         return useful(self.candidates(queries, as_of))
@@ -78,17 +82,23 @@ class SkylineWindow(WindowIndex):
         rows: SkylineQueries = query.rows
         self.check_filters(rows.filter_words)
         parts, count = [], rows.region.shape[0]
+        # on one of several tasks most rectangles lie in the part of another
+        near = self.near(rows.region)
         # neighbours behind each other find the same messages in the cache
-        order = np.lexsort((rows.region[:, 1], rows.region[:, 0] // _STRIPE_DEG))
-        for first in range(0, max(1, count), _CHUNK):
+        order = near[np.lexsort((rows.region[near, 1], rows.region[near, 0] // _STRIPE_DEG))]
+        for first in range(0, max(1, order.shape[0]), _CHUNK):
             chosen = order[first : first + _CHUNK]
             offsets, picked = take_ragged(rows.term_offsets, chosen)
             filters = take_optional(rows.filter_offsets, rows.filter_words, chosen)
             queries = SkylineQueries(rows.region[chosen], offsets, rows.terms[picked], *filters)
             parts.append(self.useful(queries, query.as_of))
-        places = np.empty(count, np.int64)
-        places[order] = np.arange(count)
-        return take_results(join_results(parts), places)
+        found = join_results(parts)
+        starts, ends = np.zeros(count, np.int64), np.zeros(count + 1, np.int64)
+        starts[order], ends[order + 1] = found.offsets[:-1], np.diff(found.offsets)
+        lengths = ends[1:].copy()
+        np.cumsum(ends, out=ends)
+        picked = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+        return Candidates(ends, *(column[picked] for column in found[1:]))
 
     @classmethod
     def merge(cls, parts: list[Candidates]) -> Candidates:

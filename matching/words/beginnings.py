@@ -1,10 +1,10 @@
 """Beginnings of words that subscriptions ask for (`fahr*`), and words with one edit (`fahrad~1`), as terms for matching
 alone.
 
-A stream that admits terms admits `fahr*` like a new word, with the batch that brings the first subscription with it.
-From then on each message with a word that begins so has this term, too, whichever batch admits the word. Like the
-reserved term (`matching.reserved`) it weighs minus zero and has no count, so that no score, norm or number of words
-knows it. No text gives a term with `*`.
+A stream that admits terms admits `fahr*` with the batch that brings the first subscription with it. It takes no place
+of a word: its id is above those of all words. From then on each message with a word that begins so has this term, too,
+whichever batch admits the word. Like the reserved term (`matching.reserved`) it weighs minus zero and has no count, so
+that no score, norm or number of words knows it. No text gives a term with `*`.
 
 `fahrad~` stands in the same way for the words within one edit of it (`matching.words.nearby`), and what is said of
 beginnings here holds for it. A vocabulary that does not grow needs none of this: there a beginning means its words.
@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from matching.model import TERM, Float32, Int32, Int64
+from matching.pieces import NAMED_ID
 from matching.reserved import RESERVED_IDF
 from matching.words.nearby import shortened, within_one_edit
 
@@ -56,6 +57,7 @@ class KnownTerms(Protocol):
 
     terms: list[str]
     admitted: list[str]
+    begun: list[str]
     forgotten: int
 
     @property
@@ -98,10 +100,9 @@ class Beginnings:
         if beginning.endswith(NEAR):
             word = beginning.removesuffix(NEAR)
             near = {*self._halves(terms, word), *late}
-            return [term for term in sorted(near) if within_one_edit(term, word) and not _is_own(term)]
+            return [term for term in sorted(near) if within_one_edit(term, word)]
         found = _beginning_so(terms, beginning)
-        found += [term for term in late if term.startswith(beginning)]
-        return [term for term in found if not _is_own(term)]
+        return found + [term for term in late if term.startswith(beginning)]
 
     def _halves(self, terms: list[str], word: str) -> list[str]:
         """Sorted terms that have the first half of a word, or the second: of an edit one stays, unless the two in the
@@ -126,22 +127,12 @@ class Beginnings:
 
         Notes
         -----
-        O(m) if a beginning is known, else O(terms admitted since the last call).
+        O(m) if a beginning is known, else O(words admitted since the last call).
         """
         with self._lock:
             self._follow(vocabulary)
             new = self._keys(ids, rows) if self._ids or self._near else _NONE
-        if not new.shape[0]:
-            return found
-        lengths = np.diff(found.offsets)
-        at = np.searchsorted(np.repeat(np.arange(lengths.shape[0]), lengths) << 32 | found.terms, new)
-        more = np.bincount(new >> 32, minlength=lengths.shape[0])
-        return found._replace(
-            offsets=found.offsets + np.concatenate([[0], np.cumsum(more)]),
-            terms=np.insert(found.terms, at, (new & 0xFFFFFFFF).astype(TERM)),
-            counts=np.insert(found.counts, at, 0),
-            weights=np.insert(found.weights, at, RESERVED_IDF),
-        )
+        return _with_terms(found, new)
 
     def _keys(self, ids: Int32, rows: Int64) -> Int64:
         """Message and beginning of each pair, as one number; ascending."""
@@ -160,7 +151,7 @@ class Beginnings:
         self._forgotten = forgotten
         self._ids: dict[str, int] | None = None  # of the beginnings that are terms
         self._near: dict[str, list[tuple[str, int]]] = {}  # what is left of words with one edit -> these, and their ids
-        self._followed = 0
+        self._followed = self._begun = 0  # words and beginnings that were taken in
         self._first: Int32 = np.zeros(0, np.int32)  # of each word the place of its newest beginning; 0: none
         self._own, self._after = array("i", [0]), array("i", [0])  # ids of beginnings; the word's next place
 
@@ -168,25 +159,23 @@ class Beginnings:
         """Take in the terms that were admitted, or forgotten, since the last call."""
         if self._forgotten != vocabulary.forgotten:
             self._forget(vocabulary.forgotten)
-        end = len(vocabulary.admitted)
-        new = vocabulary.admitted[self._followed : end]
-        self._followed = end
+        new, begun = vocabulary.admitted[self._followed :], vocabulary.begun[self._begun :]
+        self._followed += len(new)
+        self._begun += len(begun)
         if self._ids is None:
             self._ids, new = {}, [*vocabulary.terms, *new]
         if self._ids:
             for word in new:
                 for length in range(SHORTEST, len(word) + 1):
-                    if (beginning := self._ids.get(word[:length])) is not None and not _is_own(word):
+                    if (beginning := self._ids.get(word[:length])) is not None:
                         self._link(vocabulary, word, beginning)
         if self._near:
             for word in new:
-                for left in shortened(word) if not _is_own(word) else ():
+                for left in shortened(word):
                     for other, own in self._near.get(left, ()):
                         if within_one_edit(word, other):
                             self._link(vocabulary, word, own)
-        for term in new:
-            if not _is_own(term):
-                continue
+        for term in begun:
             own = _id_of(vocabulary, term)
             if term.endswith(MARK):
                 self._ids[term[:-1]] = own
@@ -206,14 +195,49 @@ class Beginnings:
         self._own.append(beginning)
 
 
+def with_named_words(ids: Int32, offsets: Int64, found: TermColumns) -> TermColumns:
+    """Columns of messages with the terms of the words that their hashtags name, for matching alone.
+
+    Parameters
+    ----------
+    ids : int32[m]              words of messages in order of appearance (`matching.pieces.NAMED_ID`)
+    offsets : int64[rows + 1]   cuts `ids` into messages
+    found : TermColumns
+    """
+    at = np.flatnonzero(ids <= NAMED_ID)
+    if not at.shape[0]:
+        return found
+    row = np.searchsorted(offsets, at, "right") - 1
+    return _with_terms(found, np.unique(row << 32 | (NAMED_ID - ids[at])))
+
+
+def _with_terms(found: TermColumns, keys: Int64) -> TermColumns:
+    """Columns with terms for matching alone, but for those that a message has; `keys` has message << 32 | term of each,
+    ascending. O(n log n)."""
+    if not keys.shape[0]:
+        return found
+    lengths = np.diff(found.offsets)
+    there = np.append(np.repeat(np.arange(lengths.shape[0]), lengths) << 32 | found.terms, np.iinfo(np.int64).max)
+    at = np.searchsorted(there, keys)
+    is_new = there[at] != keys
+    keys, at = keys[is_new], at[is_new]
+    more = np.bincount(keys >> 32, minlength=lengths.shape[0])
+    return found._replace(
+        offsets=found.offsets + np.concatenate([[0], np.cumsum(more)]),
+        terms=np.insert(found.terms, at, (keys & 0xFFFFFFFF).astype(TERM)),
+        counts=np.insert(found.counts, at, 0),
+        weights=np.insert(found.weights, at, RESERVED_IDF),
+    )
+
+
 def _id_of(vocabulary: KnownTerms, term: str) -> int:
     found = vocabulary.id_of(term)
     assert found is not None, "it is one of the vocabulary's"
     return found
 
 
-def _is_own(term: str) -> bool:
-    """Whether a term is no word, but stands for some."""
+def is_for_matching_alone(term: str) -> bool:
+    """Whether a term is no word, but stands for some: a beginning, or a word with one edit."""
     return term.endswith((MARK, NEAR))
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64
-from matching.pieces import JOINED, JOINED_ID
+from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.storage.slots import grown
 from matching.storage.sorting import ascending
-from matching.text import is_pair
+from matching.text import in_case_of, is_pair, named_by
 from matching.vocabulary import Vocabulary
 from matching.words.beginnings import TermColumns
 from matching.words.cutting import Cut, TextCutter, longest
@@ -27,8 +27,9 @@ _FEW = 64
 class MessageTerms(NamedTuple):
     """The words of n messages as terms.
 
-    ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term, and `JOINED_ID`
-                             between pieces of a word
+    ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term, `JOINED_ID`
+                             between pieces of a word, and behind a hashtag the word that it names
+                             (`matching.pieces.NAMED_ID`)
     offsets : int64[n + 1]   cuts `ids` into messages
     unknown : int32[n]       distinct words of each message without an id
     stopped : int32[n]       distinct stop terms of each
@@ -79,6 +80,8 @@ class MessageWords:
 
     def cut(self, texts: Sequence[str]) -> Cut:
         """Terms of texts in order of appearance, as numbers that are valid until the next call."""
+        if language := self.vocabulary.stem_language:
+            texts = [in_case_of(text, language) for text in texts]
         cut = self._cutter.cut(texts)
         if self._emptied != self._cutter.emptied:
             self._forget()
@@ -100,14 +103,16 @@ class MessageWords:
         Terms with lower ids count as unknown: they were admitted later than the message.
         """
         self._follow()
-        texts = cut.offsets.shape[0] - 1
-        found = MessageTerms(
-            np.empty(cut.tokens.shape[0], TERM), cut.offsets, np.zeros(texts, np.int32), np.zeros(texts, np.int32)
-        )
+        texts, named = cut.offsets.shape[0] - 1, (self._named_at, self._named)
+        most = cut.tokens.shape[0]
+        if self._named_used > 1:
+            most += _count_named(cut.tokens, *named)
+        unknown, stopped = np.zeros(texts, np.int32), np.zeros(texts, np.int32)
+        found = MessageTerms(np.empty(most, TERM), np.zeros(texts + 1, np.int64), unknown, stopped)
         first = np.zeros(texts, np.int64) if first_ids is None else np.array(first_ids, np.int64)
-        _find(cut.tokens, self._id_of, self._seen_in, self._texts, first, found)
+        count = _find(cut.tokens, cut.offsets, self._id_of, named, self._seen_in, self._texts, first, found)
         self._texts += texts
-        return found
+        return found if count == most else found._replace(ids=found.ids[:count])
 
     def distinct(self, cut: Cut, ends: Int64) -> Distinct:
         """The distinct terms of rows, of which each is of the texts from `ends[row]` to `ends[row + 1]`; their ids."""
@@ -133,6 +138,8 @@ class MessageWords:
         self._id_of: Int32 = np.zeros(0, TERM)  # of each number
         self._seen_in = np.zeros(0, np.int64)  # the text that had a number last
         self._links = np.zeros(0, np.bool_)  # whether it stands between, or is a pair of, pieces of a word
+        self._named_at = np.zeros(0, np.int32)  # of a hashtag the place in `_named` of the word that it names; else 0
+        self._named, self._named_used = np.zeros(1, np.int32), 1  # of each how many pieces it has, and their numbers
         self._look_up_all()
 
     def _number_tokens(self) -> None:
@@ -142,18 +149,31 @@ class MessageWords:
             return
         form, known, numbers = self.vocabulary.form or str, len(self._names), []
         for token in self._cutter.strings(self._tokens):
-            term = form(token) if token else JOINED
-            number = self._terms.setdefault(term, len(self._names))
-            if number == len(self._names):
-                self._names.append(term)
-            numbers.append(number)
+            numbers.append(self._numbered(form(token) if token else JOINED))
+        named = {
+            number: list(map(self._numbered, pieces))
+            for number in range(known, len(self._names))
+            if (pieces := named_by(self._names[number], self.vocabulary.form))
+        }
         self._number_of = grown(self._number_of, count)
         self._number_of[self._tokens : count] = numbers
-        self._tokens = count
+        self._tokens, count = count, len(self._names)
         self._id_of, self._seen_in = grown(self._id_of, count), grown(self._seen_in, count, -1)
-        self._links = grown(self._links, count)
+        self._links, self._named_at = grown(self._links, count), grown(self._named_at, count)
+        for number, pieces in named.items():
+            at, end = self._named_used, self._named_used + 1 + len(pieces)
+            self._named = grown(self._named, end)
+            self._named[at:end] = [len(pieces), *pieces]
+            self._named_at[number], self._named_used = at, end
         self._id_of[known : len(self._names)] = list(map(self._look_up, self._names[known:]))
         self._links[known : len(self._names)] = [not name or is_pair(name) for name in self._names[known:]]
+
+    def _numbered(self, term: str) -> int:
+        """The number of a term, which may be new."""
+        number = self._terms.setdefault(term, len(self._names))
+        if number == len(self._names):
+            self._names.append(term)
+        return number
 
     def _look_up(self, term: str) -> int:
         if term == JOINED:
@@ -191,36 +211,61 @@ def weigh(words: MessageTerms, idf: Float64) -> TermColumns:
 
 
 @njit(cache=True, nogil=True)
-def _find(tokens, id_of, seen_in, first_text, first_ids, found):
-    """Fill `found` with the terms of texts.
+def _count_named(tokens, named_at, named):
+    """How many pieces the words have that hashtags name; parameters as of `_find`."""
+    count = 0
+    for place in range(tokens.shape[0]):
+        count += named[named_at[tokens[place]]]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _find(tokens, cuts, id_of, named_words, seen_in, first_text, first_ids, found):
+    """Fill `found` with the terms of texts; returns how many ids there are.
 
     Parameters
     ----------
     tokens : int32[m]           numbers of terms
+    cuts : int64[texts + 1]     cuts `tokens` into texts
     id_of : int32[numbers]      id of each term, or `_UNKNOWN` or `_STOPPED`
+    named_words : (int32[numbers], int32[n])
+        Place of the word that a hashtag names, 0 of another term; there how many pieces it has, then their numbers.
     seen_in : int64[numbers]    the text that had a term last, counted from `first_text`; changed
     first_text : int
     first_ids : int64[texts]    terms with lower ids are unknown, 0 or more
-    found : MessageTerms        whose offsets are known
+    found : MessageTerms        with room for all
     """
     ids, ends, unknown, stopped = found
+    named_at, named = named_words
+    count = 0
     for text in range(ends.shape[0] - 1):
-        for place in range(ends[text], ends[text + 1]):
+        for place in range(cuts[text], cuts[text + 1]):
             number = tokens[place]
-            term = id_of[number]
-            if term >= first_ids[text]:
-                ids[place] = term
-                continue
-            if term == JOINED_ID:
-                ids[place] = JOINED_ID
-                continue
-            ids[place] = _STOPPED if term == _STOPPED else _UNKNOWN
-            if seen_in[number] != first_text + text:
+            term = _as_known(id_of[number], first_ids[text])
+            ids[count] = term
+            count += 1
+            if term in (_UNKNOWN, _STOPPED) and seen_in[number] != first_text + text:
                 seen_in[number] = first_text + text
                 if term == _STOPPED:
                     stopped[text] += 1
                 else:
                     unknown[text] += 1
+            at = named_at[number]
+            if at > 0:
+                known = False
+                for piece in range(named[at]):
+                    term = _as_known(id_of[named[at + 1 + piece]], first_ids[text])
+                    ids[count + piece] = NAMED_ID - term
+                    known |= term >= 0
+                count += named[at] if known else 0
+        ends[text + 1] = count
+    return count
+
+
+@njit_no_refcount
+def _as_known(term, first_id):
+    """An id, or `_UNKNOWN` if it is lower than the first one that is known."""
+    return _UNKNOWN if 0 <= term < first_id else term
 
 
 @njit(cache=True, nogil=True)

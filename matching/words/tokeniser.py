@@ -14,7 +14,7 @@ import regex
 from matching.text import IGNORABLE, SPACE, UNSPACED
 
 #: Counted up whenever `matching.text` cuts any text otherwise than before.
-RULES = 3
+RULES = 4
 #: The characters whose classes are compared: the two planes that scripts are in, and every sixteenth ideograph.
 _COMPARED = (*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x34000, 16))
 _LETTERS = r"\p{L}\p{N}\p{M}\p{Extended_Pictographic}\p{RI}"

@@ -18,15 +18,20 @@ import pytest
 import zstandard
 
 from gateway.commands.etl import print_manifest
+from gateway.runs.verify import verify_run
 from gateway.shell.terminal import console
 from matching.errors import ConfigError, InputError
+from matching.pieces import JOINED_ID, NAMED_ID
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
 from spark_etl.session import spark_session
 from spark_etl.trial import try_rows
 from spouts.manifest import read_manifest
+from spouts.subscriptions import load_vocabulary
 from tests.support.etl_folder import write_lines
+from topology.running import run as start
+from topology.settings import RunConfig
 
 pytestmark = pytest.mark.spark
 
@@ -292,6 +297,19 @@ def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     assert manifest["options"]["stem_language"] == "english" and manifest["options"]["world"] == "0,0,10,10"
 
 
+def test_etl_puts_the_words_that_hashtags_name_behind_them_as_a_live_stream_does(spark, tmp_path):
+    texts = ["#runs bar", "run", "#running_bar, #BAR!", "bar #none"]
+    rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
+    run(spark, write_lines(tmp_path / "raw.jsonl", *rows), tmp_path / "out", stem_language="english")
+    messages, _, _ = read(tmp_path / "out")
+    words = load_vocabulary(tmp_path / "out")
+    orders = [row["word_order"] for row in messages]
+    assert orders == [words.order_of(text) for text in texts]
+    tag, stem, bar = map(words.id_of, ("#runs", "run", "bar"))
+    assert orders[0] == [tag, NAMED_ID - stem, bar] and min(orders[2]) < JOINED_ID < min(orders[3])
+    assert [row["terms"] for row in messages][0] == sorted([tag, bar])
+
+
 def test_etl_nothing_usable_is_an_error_with_reasons_and_leaves_nothing(spark, tmp_path):
     rows = [b"nonsense", {"text": "a", "lat": 91, "lon": 1}, {"text": "b", "lat": 92, "lon": 1}]
     with pytest.raises(InputError, match=r"2 coordinate_out_of_range .* raw.jsonl line 2: .*; 1 not_json .* line 1: "):
@@ -546,3 +564,96 @@ def test_etl_of_objects_keeps_every_version_in_the_order_of_the_input(spark, tmp
         ("a", 700.0, 0), ("a", None, 1),
     ]  # fmt: skip
     assert (messages[-1]["lon"], messages[-1]["lat"]) == (0.0, 0.0)
+
+
+def plain_ends(rows: list[dict]) -> list[tuple[str, int, int | None]]:
+    """Object, op and event time in us of what the ETL must write, row by row: what ends by time is told at its time.
+
+    Times and lives are whole seconds.
+    """
+    order = sorted(range(len(rows)), key=lambda at: (rows[at]["time"] is not None, rows[at]["time"] or 0, at))
+    living, pending, found = {}, [], []
+
+    def end(until: int) -> None:
+        for at_s, at in sorted(one for one in pending if one[0] <= until):
+            pending.remove((at_s, at))
+            name = rows[at]["object_id"]
+            if living.get(name) == at:
+                del living[name]
+                found.append((name, 1, at_s * 10**6))
+
+    for at in order:
+        row = rows[at]
+        time, deletes = row["time"], row.get("op") == "delete"
+        if time is not None:
+            end(time)
+        name = row["object_id"]
+        found.append((name, int(deletes), None if time is None else time * 10**6))
+        living.pop(name, None)
+        if deletes:
+            continue
+        living[name] = at
+        expires = row.get("expires_at", time + row["ttl_s"] if "ttl_s" in row else None)
+        if expires is not None:
+            pending.append((expires if time is None else max(expires, time), at))
+            if time is not None:
+                end(time)
+    return found
+
+
+@pytest.mark.parametrize("partition_bytes", [700, 2**26])
+def test_etl_of_objects_writes_deletions_where_versions_end_by_time(spark, tmp_path, monkeypatch, partition_bytes):
+    """Many versions of one time, some that end when they come, some after the last row; the run is judged."""
+    monkeypatch.setattr("spark_etl.job._PARTITION_BYTES", partition_bytes)
+    rng, begin = random.Random(11), 1_600_000_000
+    rows = []
+    for number in range(300):
+        row = {"object_id": f"o{rng.randrange(12)}", "text": "a flat", "lat": rng.uniform(0, 2), "lon": 1.0}
+        row["time"] = None if number % 40 == 0 else begin + rng.randrange(120)
+        chance = rng.random()
+        if chance < 0.1:
+            row["op"] = "delete"
+        elif chance < 0.5 and row["time"] is not None:
+            row["ttl_s"] = rng.choice([1, 2, 5, 30, 500])
+        elif chance < 0.8:
+            row["expires_at"] = begin + rng.randrange(-20, 200)
+        rows.append(row)
+    bad = [{"ttl_s": -1}, {"ttl_s": 5, "expires_at": begin}, {"ttl_s": 5, "time": None}, {"expires_at": "soon"}]
+    spoilt = [{"object_id": "bad", "text": "", "lat": 1, "lon": 1, "time": begin} | one for one in bad]
+    source = write_lines(tmp_path / "raw.jsonl", *rows, *spoilt)
+    manifest = run(spark, source, tmp_path / "etl", objects=True)
+    messages, _, rejects = read(tmp_path / "etl")
+    micro = [None if one["event_time"] is None else round(one["event_time"].timestamp() * 10**6) for one in messages]
+    found = [(one["object_id"], one["op"], time) for one, time in zip(messages, micro, strict=True)]
+    expected = plain_ends(rows)
+    ends = len(expected) - len(rows)
+    assert found == expected and ends > 40
+    assert (manifest["read"], manifest["kept"], manifest["ended_by_time"]) == (304, 300 + ends, ends)
+    assert [(one["reason"], one["column"]) for one in rejects] == [
+        ("bad_expiry", "ttl_s"), ("bad_expiry", "ttl_s"), ("bad_expiry", "ttl_s"), ("bad_expiry", "expires_at")
+    ]  # fmt: skip
+    assert len({one["message_id"] for one in messages if one["op"] == 1 and one["text"] == ""}) >= ends
+    row = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 1.5]}
+    write_lines(tmp_path / "asked.jsonl", row)
+    given = {"window": "living", "executor": "local", "batch": "17", "objects": True}
+    asked = (tmp_path / "asked.jsonl",)
+    start(RunConfig(messages=tmp_path / "etl", subscriptions=asked, out=tmp_path / "out", **given))
+    assert verify_run(tmp_path / "out", None).exact
+
+
+def test_etl_of_tables_of_objects_ends_versions_by_time(spark, tmp_path):
+    """Cells of a CSV are text and may be empty; a Parquet table has numbers and nulls."""
+    begin, names = 1_600_000_000, ["object_id", "text", "lat", "lon", "time", "ttl_s", "expires_at"]
+    rows = [
+        ["a", "flat", 1.0, 1.0, begin, 60.0, None],
+        ["b", "flat", 1.0, 1.0, begin + 10, None, begin + 70],
+        ["c", "flat", 1.0, 1.0, begin + 100, None, None],
+    ]
+    with (tmp_path / "raw.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([names, *(["" if one is None else one for one in row] for row in rows)])
+    pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), tmp_path / "raw.parquet")
+    for source in ("raw.csv", "raw.parquet"):
+        manifest = run(spark, tmp_path / source, tmp_path / f"{source}.etl", objects=True)
+        messages, *_ = read(tmp_path / f"{source}.etl")
+        assert [(one["object_id"], one["op"]) for one in messages] == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 0)]
+        assert manifest["ended_by_time"] == 2

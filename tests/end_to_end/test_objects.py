@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import skyray
+from baselines.topk.il_quadtree import ILQuadtree
 from distribution.routers import ROUTERS
 from gateway.engine import Engine
 from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
+from gateway.serve.replay import Replay
 from matching.errors import ConfigError, InputError
 from tests.support.endpoints import Endpoint
 from tests.support.etl_folder import random_rows, write_etl
@@ -145,7 +147,7 @@ def test_run_of_objects_refuses_a_kind_that_serves_none_before_it_starts(tmp_pat
         run(settings(tmp_path, "out"))
 
 
-def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
+def test_engine_of_objects_follows_a_listing_through_edits_and_its_end(monkeypatch):
     engine = Engine(objects=True, attributes=["price:number"], window="count:1")
     engine.subscribe(
         subscription_id="s", kind="boolean", keywords="flat", region=[0, 0, 2, 2], where={"price": {"lte": 900}}
@@ -159,9 +161,41 @@ def test_engine_of_objects_follows_a_listing_through_edits_and_its_end():
     found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
     assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
                      [("leave", "v4", "o", 5)], []]  # fmt: skip
-    unserved = Engine(objects=True, window_indexes={"topk": "inverted_ring"}, distance="plane")
-    with pytest.raises(InputError, match="topk, whose window index inverted_ring serves no stream of objects"):
+    monkeypatch.setattr(ILQuadtree, "serves_ends", False)  # as of an index that cannot
+    unserved = Engine(objects=True, window_indexes={"topk": "il_quadtree"}, distance="plane")
+    with pytest.raises(InputError, match="topk, whose window index il_quadtree serves no stream of objects"):
         unserved.subscribe(subscription_id="t", kind="topk", keywords="flat", lon=1.0, lat=1.0, k=2, alpha=0.5)
+
+
+def test_engine_of_objects_ends_versions_whose_time_is_over_and_counts_what_it_refuses():
+    """One ends on a quiet stream, one was replaced before, one goes with a later batch; a full table says so."""
+    now = [1_000.0]
+    engine = Engine(objects=True, window="living", clock=lambda: now[0])
+    engine.subscribe(subscription_id="s", kind="boolean", keywords="flat", region=[0, 0, 2, 2])
+    engine.subscribe(subscription_id="near", kind="knn", keywords="flat", lon=1.0, lat=1.0, k=2)
+    flat = {"text": "a flat", "lon": 1.0, "lat": 1.0}
+
+    def told(rows=()):
+        found = [(one["subscription_id"], one["change"], one["object_id"]) for one in engine.publish(rows)]
+        return sorted(found)
+
+    first = [flat | {"object_id": "a", "ttl_s": 5}, flat | {"object_id": "b", "ttl_s": 5}]
+    first += [flat | {"object_id": "b"}, flat | {"object_id": "c", "expires_at": 1_020}, flat | {"ttl_s": 0}]
+    told(first)
+    assert engine.rejected == {"bad_expiry": 1}
+    assert {row["object_id"] for row in engine.results("near")} == {"a", "b"}
+    now[0] = 1_004.9
+    assert told() == []
+    now[0] = 1_005.0
+    assert told() == [("near", "enter", "c"), ("near", "leave", "a"), ("s", "leave", "a")]
+    now[0] = 1_030.0
+    assert told([flat | {"object_id": "d", "lon": 1.5}]) == [
+        ("near", "enter", "d"), ("near", "leave", "c"), ("s", "enter", "d"), ("s", "leave", "c"),
+    ]  # fmt: skip
+    assert told() == []
+    engine._living.most_bytes = 1
+    engine.publish([flat | {"object_id": "e"}, flat | {"object_id": "b"}])
+    assert engine.rejected == {"bad_expiry": 1, "too_many_objects": 1}
 
 
 BOOLEAN = {"subscription_id": "s", "kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2]}
@@ -334,6 +368,104 @@ def test_objects_of_a_server_are_read_and_end_by_time_also_after_a_kill(tmp_path
             served.end()
     told = [(row["change"], row["object_id"], row["as_of"], row["seq"]) for _, row in follower.book]
     assert told == [("enter", "a", 0, 0), ("enter", "b", 1, 1), ("leave", "a", 3, 0)]
+    assert verify_run(out, None).exact
+
+
+#: A listing that was near and is far now, two that are between, of which one has ended, and one that only just came.
+LISTINGS = [("a", "a1", 1.0), ("b", "b1", 1.2), ("c", "c1", 1.1), ("a", "a2", 1.9), ("c", "", None), ("d", "d1", 1.3)]
+NEAREST = {"subscription_id": "s", "kind": "knn", "keywords": "flat", "lon": 1, "lat": 1, "k": 2}
+
+
+def judged(explained):
+    """What is said of each version, by the function that explains one."""
+    found = {}
+    for name in ("a1", "b1", "c1", "a2", "d1"):
+        answer = explained(name)
+        found[name] = answer["reason"], answer["rank"], [one["message_id"] for one in answer["rivals"]]
+    return found
+
+
+EXPECTED = {
+    "a1": ("object_ended", None, []),
+    "b1": ("in_result", 1, []),
+    "c1": ("object_ended", None, []),
+    "a2": ("rivals", 3, ["b1", "d1"]),
+    "d1": ("in_result", 2, ["b1"]),
+}
+
+
+def listings(late: bool) -> list[dict]:
+    """The rows of the story, the subscription behind the first three if it comes late."""
+    rows = [
+        {"object_id": name, "id": own, "text": "a flat", "lon": lon, "lat": 1.0}
+        if own
+        else {"object_id": name, "deleted": True}
+        for name, own, lon in LISTINGS
+    ]
+    return rows[:3] if not late else rows[3:]
+
+
+def test_ranked_versions_are_explained_among_the_objects_that_live_by_an_engine():
+    engine = Engine(objects=True, window="living")
+    engine.publish(listings(late=False))
+    engine.subscribe(NEAREST)
+    engine.publish(listings(late=True))
+    assert judged(lambda name: engine.explain("s", name)) == EXPECTED
+
+
+@pytest.mark.parametrize("window", ["living", "count:5"])
+def test_ranked_versions_are_explained_among_the_objects_that_live_by_a_run_and_its_replay(tmp_path, window):
+    rows = random_rows(6, seed=1)
+    for row, (name, own, lon) in zip(rows, LISTINGS, strict=True):
+        where = 1.0 if lon is None else lon
+        row |= {"lon": where, "lat": 1.0, "west": where, "east": where, "south": 1.0, "north": 1.0}
+        row |= {"terms": [11], "counts": [1], "weights": [1.0], "object_id": name, "message_id": own or "end"}
+        if lon is None:
+            row |= {"op": 1, "terms": [], "counts": [], "weights": [], "text": ""}
+    write_etl(tmp_path / "etl", rows)
+    (tmp_path / "asked.jsonl").write_text(json.dumps(NEAREST | {"keywords": "w11", "at": 3}) + "\n")
+    run(settings(tmp_path, "out", window=window, batch="2"))
+    assert verify_run(tmp_path / "out", None).exact
+    expected = EXPECTED if window == "living" else EXPECTED | {"a2": ("rivals", 3, ["b1", "d1"])}
+    assert judged(lambda name: explain(tmp_path / "out", "s", name)) == expected
+    replay = Replay(tmp_path / "out")
+    for as_of, living in ((5, ["b1", "d1"]), (3, ["c1", "b1"])):
+        found = replay.results("s", as_of)["results"]
+        assert [(one["message_id"], one["object_id"]) for one in found] == [(name, name[0]) for name in living]
+    shown = [(one["object_id"], one["seq"], one.get("deleted")) for one in replay.messages(-1, 5, 9)]
+    assert shown == [("b", 1, None), ("a", 3, None), ("c", 4, True), ("d", 5, None)]
+    assert [one["seq"] for one in replay.messages(-1, 2, 9)] == [0, 1, 2]
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_served_objects_are_found_by_id_counted_and_explained_among_those_that_live(tmp_path):
+    """The last version of one moves within its result, whose update is older than the window."""
+    out, port = tmp_path / "out", free_port()
+    with Follower(port) as follower, Served(out, "--objects", "--window", "count:6", port=port) as served:
+
+        def post(rows):
+            for row in rows:
+                assert served.call("POST", "/v1/messages", row).json["status"] == "accepted"
+
+        post(listings(late=False))
+        assert served.call("POST", "/v1/subscriptions", NEAREST).status == 201
+        post(listings(late=True))
+        follower.await_through(5)
+        assert judged(lambda name: served.call("GET", f"/v1/explain?subscription=s&message={name}").json) == EXPECTED
+        found = served.call("GET", "/v1/objects?id=d&id=c&id=a&id=nobody").json["objects"]
+        assert [(one["object_id"], one["message_id"]) for one in found] == [("a", "a2"), ("d", "d1")]
+        facts = served.call("GET", "/v1/stream").json["objects"]
+        assert facts["living"] == 3 and 0 < facts["size_bytes"] < facts["most_bytes"]
+        flat = {"text": "a flat", "lat": 1.0, "lon": 1.0}
+        post([flat | {"object_id": name, "id": f"{name} {n}"} for n in range(9) for name in ("b", "d")])
+        follower.await_through(23)
+        results = served.call("GET", "/v1/subscriptions/s/results").json["results"]
+        assert [(one["object_id"], one["message_id"]) for one in results] == [("b", "b 8"), ("d", "d 8")]
+        why = served.call("GET", "/v1/explain?subscription=s&message=b+8").json
+        assert why["reason"] == "in_result" and why["rank"] == 1
+        assert served.call("GET", "/v1/explain?subscription=s&message=a2").json["reason"] == "out_of_window"
+        served.end()
     assert verify_run(out, None).exact
 
 

@@ -10,7 +10,7 @@ from distribution.routers import ROUTERS
 from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
 from gateway.subscriptions.preview import preview_subscriptions
-from tests.support.etl_folder import random_rows, with_order, write_etl
+from tests.support.etl_folder import random_rows, with_hashtags, with_order, write_etl
 from tests.support.naive_conditions import query_holds
 from topology.running import run
 from topology.settings import RunConfig
@@ -74,6 +74,38 @@ def test_run_with_queries_is_exact_and_what_a_preview_says_under_every_router(tm
     found = explain(out, "phrase", f"seq:{lacking['seq']}")
     told = 'the message does not satisfy the query: "w11 w10" is not there: w11 at '
     assert found["reason"] == "query" and found["why"].startswith(told), found["why"]
+
+
+TAGGED = {
+    "word": EVERYWHERE | {"keywords": "w3"},
+    "phrase": EVERYWHERE | {"query": {"all": ['"w11 w10"']}},
+    "near": EVERYWHERE | {"query": {"all": ['"w3 w11"~2'], "none": ["w9"]}},
+    "best": {"kind": "topk", "alpha": 0.5, "keywords": "w3 w4"} | NEAR,
+    "newest": {"kind": "decay", "alpha": 0.5, "keywords": "w3 w4"} | NEAR,
+    "next": {"kind": "knn", "keywords": "w3 w4"} | NEAR,
+    "line": {"kind": "skyline", "region": [-90, -60, 90, 60], "query": '(w3 OR w11) -"w11 w10"'},
+}
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_run_over_hashtags_is_exact_and_finds_the_words_that_they_name(tmp_path, executor):
+    rows = with_hashtags(random_rows(300))
+    etl, path, out = write_etl(tmp_path / "etl", rows), tmp_path / "asked.jsonl", tmp_path / "out"
+    path.write_text("".join(json.dumps({"subscription_id": name} | row) + "\n" for name, row in TAGGED.items()))
+    more = {"window": "count:60", "executor": executor, "batch": "25", "query_bolts": 2}
+    run(RunConfig(messages=etl, subscriptions=(path,), out=out, **more))
+    assert verify_run(out, None).exact and verify_run(out, None, plain=True).exact
+    matched = Counter(row["subscription_id"] for row in pq.read_table(out / "updates").to_pylist())
+    previewed = {one["subscription_id"]: one["messages"] for one in preview_subscriptions([path], etl)}
+    for name in ("word", "phrase", "near"):
+        query, marked = TAGGED[name].get("query", "w3"), 0
+        for row in rows:
+            words = row["text"].split()
+            bare = [word for word in words if not word.startswith("#")]
+            marked += query_holds(query, {}, {}, words) and not query_holds(query, {}, {}, bare)
+        wanted = sum(query_holds(query, {}, {}, row["text"].split()) for row in rows)
+        assert matched[name] == previewed[name] == wanted > 0 < marked, name
+    assert all(matched[name] for name in TAGGED)
 
 
 def test_phrase_over_a_folder_without_the_order_of_words_is_refused_with_what_to_do(tmp_path):

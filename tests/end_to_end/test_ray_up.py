@@ -200,7 +200,7 @@ def _loadtest(cluster: Cluster, name: str, options: list[str]) -> dict[str, Any]
     """The report of a load test that was submitted as a job; its files are at /srv, which all machines see."""
     (cluster.shared / "temporary").mkdir(exist_ok=True)
     words = ["loadtest", "--address", cluster.address, "--query-bolts", "3", "--window", "count:1000", *options]
-    words += ["--out", f"{SHARED}/{name}.json", "--html", f"{SHARED}/{name}.html"]
+    words += ["--out", f"{SHARED}/{name}.json"]
     # the exit code is 1 where a busy machine cannot keep the rate
     job = f"env TMPDIR={SHARED}/temporary sh -c '{shlex.join(['skyray', *words])}; echo ended with $?'"
     said = cluster.on_head(f"ray job submit --address http://127.0.0.1:8265 -- {job}")
@@ -209,14 +209,12 @@ def _loadtest(cluster: Cluster, name: str, options: list[str]) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_load_test_submitted_as_a_job_is_exact_and_draws_its_report(cluster, name):
+def test_load_test_submitted_as_a_job_is_exact(cluster, name):
     report = _loadtest(cluster, name, [*LOADS[name], "--check"])
     check = report["check"]
     assert check["exact"] and check["compared"] > 1_000 and not check["not_checked"], check
     assert all(one["compared"] for one in check["by_kind"].values())
     assert ("ramp" in report) is (name == "hold") and report["settings"]["query_bolts"] == 3
-    page = (cluster.shared / f"{name}.html").read_text()
-    assert "updates exact" in page and page.count("<svg") == (4 if name == "hold" else 3)
     print(f"{name}: {check['compared']:,} updates exact, p99 {report['latency']['p99_s']:.3f} s")  # noqa: T201
 
 

@@ -104,7 +104,7 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
     [
         ("--engine", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
         ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, skype_paper"),
-        ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree, ir_tree"),
+        ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree"),
         ("--window-index", "decay=i3", "window index for decay: there is none"),
     ],
 )
@@ -134,7 +134,6 @@ def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp
 #: Window indexes without filters, and those of their kinds that serve them.
 WITHOUT_FILTERS = [
     (TOPK, "topk=il_quadtree", "topk=segments"),
-    (TOPK, "topk=inverted_ring", "topk=segments"),
     (SKYLINE, "skyline=mf_rtree", "skyline=grid"),
 ]
 FILTERS = [{"not_keywords": "w3"}, {"match": 2}, {"where": {"price": {"lte": 3}}}]

@@ -29,8 +29,8 @@ MESSAGES, BATCH = 600, 40
 NAMED = [
     ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
     ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
-    ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "ir_tree"}),
-    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {"topk": "inverted_ring"}),
+    ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "il_quadtree"}),
+    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {"topk": "il_quadtree"}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
 ]
 #: The same with the engines that a run has by itself.

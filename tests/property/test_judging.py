@@ -22,6 +22,10 @@ RECIPES = {
     "untimed": Recipe(window="time:40", batches=6, first=4, arrivals=2, departures=3, objects=6, untimed=0.4),
     "many": Recipe(window="count:60", batches=4, first=40, sizes=(30,), departures=0, objects=0, never=0.0),
     "wordless": Recipe(batches=6, first=6, arrivals=2, departures=2, wordless=0.5),
+    "objects": Recipe(window="count:20", batches=8, first=6, arrivals=2, departures=2, objects=15, deletes=0.2),
+    "living": Recipe(
+        window="living", batches=8, first=6, arrivals=2, departures=2, objects=15, deletes=0.2, wordless=0.3
+    ),
     "short": Recipe(window="count:9", batches=6, first=4, arrivals=2, departures=2, objects=0),
 }
 
@@ -36,9 +40,9 @@ def world(kinds, seed, recipe):
     return [*turns[:-1], turns[-1]._replace(added=nobody, removed=gone)]
 
 
-def told(turns, window):
+def told(turns, window, objects=False):
     """The oracle's results and matches at the end, and what the stream was."""
-    oracle = oracle_of(window)
+    oracle = oracle_of(window, objects)
     matched = set()
     for turn in turns:
         updates = oracle.advance(turn.boundary, turn.messages, turn.added, turn.removed, turn.extras)
@@ -53,25 +57,32 @@ def scene_of(turns, oracle):
         removed |= dict(zip(turn.removed.number.tolist(), turn.removed.at.tolist(), strict=True))
     ends, latest = {}, {}
     for message in messages:
+        if oracle.objects and message.op != 1 and not message.visible:
+            continue
         if message.object_id in latest:
             ends[latest[message.object_id]] = message.seq
         latest[message.object_id] = message.seq
+        if message.op == 1:
+            ends[message.seq] = message.seq
     last = turns[-1].boundary
     return (
         messages,
         removed,
         lambda number: Scene(
-            messages, last.last_seq, last.floor, removed.get(number), ends, SPACE.max_distance, oracle.decay
+            *(messages, last.last_seq, last.floor, removed.get(number), ends, SPACE.max_distance, oracle.decay),
+            oracle.objects,
         ),
     )
 
 
 def disagreements(recipe, seed):
     """Pairs of which the verdict is not the oracle's; and how often each reason was given."""
-    window, turns = window_of(recipe), world(KINDS.run, seed, recipe)
+    objects = recipe.deletes is not None
+    kinds = [kind for kind in KINDS.of_objects().run if kind.standing] if objects else KINDS.run
+    window, turns = window_of(recipe), world(kinds, seed, recipe)
     if seed % 2:
         turns = [filtered(turn, seed, TERMS) for turn in turns]
-    oracle, results, matched = told(turns, window)
+    oracle, results, matched = told(turns, window, objects)
     messages, _, scene = scene_of(turns, oracle)
     rng = np.random.default_rng(seed)
     reasons, wrong = Counter(), []

@@ -18,7 +18,7 @@ from matching.naive_rows import Extras, tally
 from matching.operator import OperatorContext, OperatorInput
 from matching.space import Space
 from matching.validate import DELETE, RawMessage
-from matching.window import NO_FLOOR, Boundary, Window
+from matching.window import NO_FLOOR, Boundary, Floors, Window
 from spark_etl.options import EtlOptions
 from spark_etl.rows import RowCleaner
 from spouts.cutting import cut_messages
@@ -192,6 +192,34 @@ def test_boolean_over_objects_tells_what_is_asked_for(engine, rows, values, subs
         found = tasks.process(boundary, some, added, removed, ended).updates
         assert tally(found) == tally(wanted)
         assert np.all(np.diff(found.as_of) >= 0)
+
+
+@given(
+    deleted=st.lists(st.booleans(), max_size=40),
+    size=st.integers(1, 9),
+    length=st.integers(1, 8),
+    stop=st.integers(0, 9),
+)
+@settings(max_examples=200, deadline=None)
+def test_floor_of_a_count_window_over_objects_passes_over_deletions(deleted, size, length, stop):
+    """At each boundary so many rows that are no deletions are above it, also after it is saved and loaded."""
+    floors, seqs = Floors(Window("count", length), objects=True), np.arange(len(deleted))
+    for number, first in enumerate(range(0, len(deleted), size)):
+        last = min(first + size, len(deleted)) - 1
+        floor = floors.at(last, NO_FLOOR, seqs[first : last + 1][deleted[first : last + 1]])
+        kept = [seq for seq in range(last + 1) if not deleted[seq]]
+        assert floor == (kept[-length - 1] if len(kept) > length else -1)
+        if number == stop:
+            state, floors = floors.state(), Floors(Window("count", length), objects=True)
+            floors.restore(last, state)
+
+
+def test_floor_of_a_checkpoint_of_an_earlier_release_goes_on_as_it_was():
+    floors = Floors(Window("count", 3), objects=True)
+    floors.restore(9, {})
+    assert floors.at(9, NO_FLOOR) == 6 and floors.at(11, NO_FLOOR, np.array([10])) == 7
+    plain = Floors(Window("count", 3))
+    assert plain.at(11, NO_FLOOR, np.array([10])) == 8 and plain.state() == {}
 
 
 @pytest.mark.parametrize("row", [{"id": "o", "deleted": True}, {"id": "v2", "object_id": "o", "op": "delete"}])

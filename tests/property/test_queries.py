@@ -13,7 +13,7 @@ from matching.filter_programs import program_of
 from matching.kinds import KINDS
 from matching.naive import boolean_match, meets, passes
 from matching.naive_rows import messages_of, subscriptions_of
-from matching.pieces import JOINED_ID
+from matching.pieces import JOINED_ID, NAMED_ID
 from matching.query import Node, parse_query
 from matching.query_programs import Query, instructions_of_query, query_of
 from matching.space import Space
@@ -28,11 +28,15 @@ SCHEMA = AttributeSchema.parse(["price:number"])
 TYPES = {"price": "number"}
 NAMES = ["all", "any", "none", "where", "x"]
 KNOWN = ["ab", "abc", "acb", "bcd", "bc"]
-WORDS = [*KNOWN, "abx", "y"]
+#: Of these hashtags the first has a term, and both name words that have one.
+TAGS = ["#ab", "#bc"]
+WORDS = [*KNOWN, "abx", "#ab", "y"]
 #: The last begins no known word.
 BEGINNINGS = ["ab*", "abc*", "bc*", "acb*", "bx*", "abc~1", "bcd~1", "xyz~1"]
 SPACE = Space(-180.0, -90.0, 180.0, 90.0)
-VOCABULARY = Vocabulary(KNOWN, [1, 2, 3, 4, 5], [1] * 5, [5.0, 4.0, 3.0, 2.0, 1.0], messages=10, attributes=SCHEMA)
+VOCABULARY = Vocabulary(
+    [*KNOWN, "#ab"], [1, 2, 3, 4, 5, 6], [1] * 6, [5.0, 4.0, 3.0, 2.0, 1.0, 0.5], messages=10, attributes=SCHEMA
+)
 ENGINES = {"boolean": CellTerm, "topk": Skype}
 PLACES = {
     "boolean": {"region": [-180, -90, 180, 90], "everything": True},
@@ -46,7 +50,7 @@ PLACES = {
 def drawn_tree(draw, depth=0):
     """A query as a tree, whose texts are a word, the beginning of one or a phrase each; `draw(n)` is below n."""
     if depth and not draw(5):
-        return f'"{" ".join(WORDS[draw(3 + draw(4))] for _ in range(2 + draw(2)))}"' + ("", "~1", "~3")[draw(3)]
+        return f'"{" ".join(WORDS[draw(3 + draw(5))] for _ in range(2 + draw(2)))}"' + ("", "~1", "~3")[draw(3)]
     if depth and not draw(6):
         return BEGINNINGS[draw(len(BEGINNINGS))]
     if depth and draw(3):
@@ -54,7 +58,7 @@ def drawn_tree(draw, depth=0):
     names = ("all", "any", "none")
     made = {}
     for name in {names[draw(3)], names[draw(3)]}:
-        made[name] = [drawn_tree(draw, depth + 1) if depth < 3 else WORDS[draw(7)] for _ in range(1 + draw(3))]
+        made[name] = [drawn_tree(draw, depth + 1) if depth < 3 else WORDS[draw(8)] for _ in range(1 + draw(3))]
     return made
 
 
@@ -85,7 +89,7 @@ def drawn(seed, queries=150, messages=120):
 
 def drawn_message(draw):
     """Words in order, `z` for one without a term, a line's end between those of two columns, and a price or none."""
-    return [[*KNOWN, "z", "\n"][draw(7)] for _ in range(draw(7))], (None, draw(6))[draw(5) > 0]
+    return [[*KNOWN, *TAGS, "z", "\n"][draw(9)] for _ in range(draw(7))], (None, draw(6))[draw(5) > 0]
 
 
 def batch(messages):
@@ -93,10 +97,14 @@ def batch(messages):
     keys = np.array([[key_of(None if price is None else float(price))] for _, price in messages], np.int64).reshape(
         -1, 1
     )
-    between = {"\n": [JOINED_ID, JOINED_ID], "z": [-1]} | {word: [at] for at, word in enumerate(KNOWN)}
-    ids = [[one for word in words for one in between[word]] for words, _ in messages]
-    made = batch_of([{*own, VOCABULARY.reserved} - {-1, JOINED_ID} for own in ids], keys)
-    weights = np.where(made.terms == VOCABULARY.reserved, np.float32(-0.0), made.weights)
+    of_word = {"\n": [JOINED_ID, JOINED_ID], "z": [-1]} | {word: [at] for at, word in enumerate(KNOWN)}
+    of_word |= dict(zip(TAGS, ([5, NAMED_ID - 0], [-1, NAMED_ID - 4]), strict=True))
+    ids = [[one for word in words for one in of_word[word]] for words, _ in messages]
+    words = [{one for one in own if one >= 0} for own in ids]
+    named = [{NAMED_ID - one for one in own if one <= NAMED_ID} for own in ids]
+    made = batch_of([own | more | {VOCABULARY.reserved} for own, more in zip(words, named, strict=True)], keys)
+    counted = [term in own for own, more in zip(words, named, strict=True) for term in sorted(own | more | {99})]
+    weights = np.where(counted, made.weights, np.float32(-0.0))
     ends, order = np.cumsum([0, *map(len, ids)]), np.array([one for own in ids for one in own], np.int32)
     return type(made)(**(made._asdict() | {"weights": weights, "order_offsets": ends, "order": order}))
 
@@ -153,11 +161,12 @@ def subscription_holds(kind, row, words, price):
     """What a subscription of a kind asks of a message, without its place."""
     query = row["query"]
     own, positive = set(row.get("keywords") or ()), positive_words(query)
+    there = {*words, *(word.removeprefix("#") for word in words)}
     need = {None: len(own) if kind == "boolean" else 0, "all": len(own), "any": 1}.get(row["match"], row["match"])
-    if own and len(own & {*words}) < need:
+    if own and len(own & there) < need:
         return False
     scoring = own | positive
-    if kind != "boolean" and scoring and not scoring & {*words}:
+    if kind != "boolean" and scoring and not scoring & ({*words} if kind == "skyline" else there):
         return False
     return query_holds(query, TYPES, {"price": price}, words)
 
@@ -165,7 +174,7 @@ def subscription_holds(kind, row, words, price):
 def positive_words(tree):
     """Words that score: those outside `none` and phrases."""
     if isinstance(tree, str):
-        return {tree} if tree.isalpha() else set()
+        return {tree} if tree.removeprefix("#").isalpha() else set()
     lists = [members for name, members in tree.items() if name in ("all", "any")]
     return {word for members in lists for member in members for word in positive_words(member)}
 

@@ -27,7 +27,7 @@ from matching.model import (
 )
 from matching.naive import Oracle
 from matching.naive_rows import DecayModel, Extras, Result, tally
-from matching.window import LIVING, NO_FLOOR, Boundary, Window
+from matching.window import LIVING, NO_FLOOR, Boundary, Floors, Window
 from spouts.quarantine import without_terms
 from tests.support.remembered import remembered
 from tests.support.wordless import seen, without_words
@@ -85,6 +85,7 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
     kinds, recipe = (kinds,) if isinstance(kinds, Kind) else tuple(kinds), recipe or Recipe()
     rng, window = np.random.default_rng(seed), window_of(recipe)
     seq, newest, turns = 0, NO_FLOOR, []
+    floors = Floors(window, recipe.deletes is not None)
     latest: dict[int, int] = {}
     live: list[tuple[int, int]] = []
     said, numbers = [], 0
@@ -96,7 +97,6 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         if window.kind == "time":
             lives = np.where(untimed, NO_FLOOR, lives)
         newest = max(newest, int(lives.max(initial=NO_FLOOR)))
-        boundary = Boundary(number, seq, seq + size - 1, window.floor(seq + size - 1, newest))
         messages = messages_of(rng, seq, size, lives)
         visible = rng.random(size) < 0.9 if recipe.wordless else np.ones(size, np.bool_)
         who = rng.integers(0, recipe.objects, size).tolist() if recipe.objects else seqs.tolist()
@@ -104,6 +104,7 @@ def make_turns(kinds: Kind | Sequence[Kind], seed: int, recipe: Recipe | None = 
         if recipe.deletes is not None:
             ends = rng.random(size) < recipe.deletes
             messages = without_terms(messages, [(each, each) for each in seqs[ends].tolist()])
+        boundary = Boundary(number, seq, seq + size - 1, floors.at(seq + size - 1, newest, seqs[ends]))
         if recipe.wordless or recipe.deletes is not None:
             messages = seen(messages, RESERVED, visible & ~ends)
         times = np.where(untimed, NO_FLOOR, messages.event_time_us)

@@ -72,6 +72,7 @@ def wide_subscription(kind, name, keywords):
 
 def random_message(rng, number):
     words = rng.choice([*WORDS, *WORDS, *LATE], int(rng.integers(0, 4))).tolist()
+    words[:1] = ["#" + word if number % 4 == 0 else word for word in words[:1]]
     row = {"id": f"m{number}", "text": " ".join(words) or "nothing", "time": 1_577_836_800 + number * 100}
     row |= {"lon": float(rng.integers(-20, 21)), "lat": float(rng.integers(-10, 11))}
     if rng.random() < 0.2:
@@ -150,6 +151,7 @@ class Beside:
         for row in rows:
             counts = {} if row.get("op") == "delete" or row["ahead"] else words.count_terms(row["text"])
             vector = unit_vector(words, counts)
+            named = {words.id_of(word[1:]) for word in counts if word.startswith("#")}
             self.unknown += vector.unknown
             x, y = self.space.project(np.float64(row["lon"]), np.float64(row["lat"]))
             untimed = row.get("time") is None or row["ahead"]
@@ -170,6 +172,7 @@ class Beside:
                     time_us,
                     row.get("object_id", row["id"]),
                     int(row.get("op") == "delete"),
+                    beginnings=sorted(named - {None, *vector.terms.tolist()}),
                     visible=not (row.get("op") == "delete" or row["ahead"] or row["mark"]),
                     vector=tuple(self.space.vectors(np.array([row["lon"]], float), np.array([row["lat"]], float))[0]),
                 )

@@ -233,13 +233,6 @@ def position(messages: Sequence[Delivered]) -> dict[str, tuple[int, str]]:
     return {one.partition: (one.offset, one.token) for one in messages}
 
 
-def silent_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 async def _ignore(error: Exception) -> None:
     """What the client says while the server is not there."""
 

@@ -108,7 +108,7 @@ def passing_plain(programs, batch):
     messages = list(messages_of(batch))
     rows = [instructions_of(np.frombuffer(program, np.int64).tolist()) for program in programs]
     return np.array(
-        [[all(holds(one, m.west, m.south, m.weights, m.keys, m.order) for one in r) for m in messages] for r in rows]
+        [[all(holds(one, m.west, m.south, m.carried, m.keys, m.order) for one in r) for m in messages] for r in rows]
     ).reshape(len(programs), len(messages))
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from matching.attributes import ATTRIBUTE, AttributeSchema
+from matching.pieces import named_ids
 from matching.words.tokeniser import tokeniser_number
 from spark_etl.schemas import ATTRIBUTE_TYPES
 
@@ -111,6 +112,16 @@ def with_order(rows: list[dict], seed: int = 1) -> list[dict]:
         words = [-1] * int(rng.integers(0, 3)) + [int(one) for one in np.repeat(row["terms"], row["counts"])]
         row["word_order"] = rng.permutation(np.array(words, np.int32)).tolist()
         row["text"] = " ".join("other" if one < 0 else f"w{one}" for one in row["word_order"])
+    return rows
+
+
+def with_hashtags(rows: list[dict], seed: int = 1) -> list[dict]:
+    """As `with_order`; words without a term are hashtags that name words with one."""
+    rng = np.random.default_rng(seed)
+    for row in with_order(rows, seed):
+        words = [(one, int(rng.integers(12))) for one in row["word_order"]]
+        row["word_order"] = [each for one, w in words for each in ((one, *named_ids([w])) if one < 0 else (one,))]
+        row["text"] = " ".join(f"#w{named}" if one < 0 else f"w{one}" for one, named in words)
     return rows
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import runtimes
 from tests.support import apache_kafka
 
 
@@ -43,12 +44,14 @@ NEEDS: Mapping[str, Need] = {
     "browser": Need("Chromium", lambda: _program("chromium"), "chromium"),
     "caddy": Need("Caddy", lambda: _program("caddy"), "caddy"),
     "kafka": Need("Apache Kafka", apache_kafka.is_there, command="python -m tests.support.apache_kafka"),
+    "lucene": Need("Lucene", lambda: bool(runtimes.jdk() and runtimes.lucene_jars()), command=runtimes.LUCENE_INSTALL),
     "nginx": Need("nginx", lambda: _program("nginx"), "nginx-light"),
     "postgis": Need("PostgreSQL with PostGIS", _postgis, "postgresql-postgis"),
     "promtool": Need("promtool", lambda: _program("promtool"), "prometheus"),
     "redis": Need("Redis", lambda: _program("redis-server"), "redis-server"),
     "sshd": Need("an SSH server", lambda: _program("sshd"), "openssh-server"),
     "spark": Need("Java", lambda: apache_kafka.java() is not None, "default-jre-headless"),
+    "tile38": Need("Tile38", lambda: runtimes.tile38_server() is not None, command=runtimes.TILE38_INSTALL),
 }
 #: Marker of tests that a session may deselect -> what selects them; the first marker of a test counts.
 TIERS: Mapping[str, str] = {

@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from gateway.live.admission import Admission
-from gateway.live.batching import InputLine
 from gateway.live.in_flight import InFlight
 from gateway.live.mapping import ColumnMapping
+from gateway.live.open_batch import InputLine
 from gateway.live.pipe import Pipe
 from gateway.live.recording import record
 from gateway.live.write_ahead_log import WriteAheadLog, settings_of
@@ -72,6 +72,7 @@ class Stream:
             refuses=subscription_refusal(self.config, most_terms=self.config.most_terms),
             max_ahead_s=self.config.max_ahead,
             now=now,
+            objects=self.config.objects,
         )
         keeping = settings_of(self.config, named), self.durable.append, self.gate.window
         self.journal = WriteAheadLog(out, *keeping, hands_over=self.config.executor == "local")

@@ -57,18 +57,21 @@ def query_holds(
     A text in it is one word, `*` behind how one begins, `~1` behind one that may have one edit, or words in quotes,
     with `~n` behind where n others may stand between. Lists under `all`, `any` and `none` have texts and trees, `where`
     has conditions; all that one object has must hold. Words of another column stand behind `\\n`, which no phrase has
-    between its words.
+    between its words. A hashtag is also the word behind its mark, for a phrase only where all of them are.
     """
+    named = [word.removeprefix("#") for word in words]
     if isinstance(query, str) and query.startswith('"'):
         phrase, _, between = query[1:].partition('"')
         own, most = phrase.split(), int(between[1:] or 0)
-        chosen = combinations(range(len(words)), len(own))
         return any(
-            [words[place] for place in places] == own
+            [read[place] for place in places] == own
             and places[-1] - places[0] < len(own) + most
-            and "\n" not in words[places[0] : places[-1]]
-            for places in chosen
+            and "\n" not in read[places[0] : places[-1]]
+            for read in (words, named)
+            for places in combinations(range(len(read)), len(own))
         )
+    if isinstance(query, str):
+        words = [*words, *named]
     if isinstance(query, str) and query.endswith("~1"):
         return any(_edits(word, query.removesuffix("~1")) <= 1 for word in words)
     if isinstance(query, str):

@@ -66,7 +66,7 @@ def batch(messages: Sequence[NaiveMessage]) -> tuple[MessageBatch, Extras]:
         return np.array([getattr(row, name) for row in messages], dtype)
 
     places = {name: column(name, np.float64) for name in ("x", "y", "west", "south", "east", "north")}
-    offsets, terms, weights = ragged([row.weights | _reserved(row.visible) for row in messages])
+    offsets, terms, weights = ragged([_weights(row) for row in messages])
     columns = MessageBatch(
         seq=column("seq", np.int64),
         life=column("life", np.int64),
@@ -76,7 +76,7 @@ def batch(messages: Sequence[NaiveMessage]) -> tuple[MessageBatch, Extras]:
         vector=np.array([row.vector for row in messages]) if messages and messages[0].vector else NO_VECTORS,
         **places,
     )
-    counted = [{term: row.counts[term] for term in row.weights} | _reserved(row.visible, 0) for row in messages]
+    counted = [{term: row.counts.get(term, 0) for term in _weights(row)} for row in messages]
     counts = [int(count) for row in counted for count in row.values()]
     times = [row.event_time_us for row in messages]
     return columns, Extras(times, counts, [row.object_id for row in messages], [row.op for row in messages])
@@ -103,6 +103,11 @@ def table(subscriptions: Sequence[NaiveSubscription]) -> SubscriptionTable:
         terms=terms,
         weights=weights,
     )
+
+
+def _weights(row: NaiveMessage) -> dict[int, float]:
+    """The weights of a message, ascending by term, with those of what it has for matching alone."""
+    return dict(sorted({**dict.fromkeys(row.beginnings, -0.0), **row.weights, **_reserved(row.visible)}.items()))
 
 
 def _reserved(there: bool, value: float = -0.0) -> dict[int, float]:

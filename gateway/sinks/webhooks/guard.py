@@ -120,12 +120,7 @@ class Guard:
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to checked addresses; TLS is begun with the name, by the connection pool.
-
-    Parameters
-    ----------
-    guard : Guard
-    """
+    """Connects to checked addresses; TLS is begun with the name, by the connection pool."""
 
     def __init__(self, guard: Guard):
         self._guard = guard

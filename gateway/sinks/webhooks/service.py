@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from gateway.serve.problems import ApiError
 from gateway.serve.registry import Registry
 from gateway.serve.update_log import UpdateLog
-from gateway.serve.update_parts import BEGINNING
+from gateway.serve.update_parts import BEGINNING, END
 from gateway.sinks.telling import Teller, Told
 from gateway.sinks.told_store import first_told, store_tell, told_after, told_before
 from gateway.sinks.webhooks.dispatch import ActiveWebhook, Dispatcher
@@ -111,6 +111,13 @@ class WebhookService:
         head = self.source.head.boundary
         hooks = [line.hook for line in list(self.dispatcher.lines.values())]
         return max((head - hook.position.boundary for hook in hooks if hook.state == "active"), default=0)
+
+    def reached(self) -> int:
+        """The boundary that all webhooks have reached, digests included; above all others without any."""
+        positions = [line.hook.position for line in list(self.dispatcher.lines.values())]
+        if positions and not self.dispatcher.teller.idle:
+            positions += self.dispatcher.teller.needs
+        return min((position.boundary for position in positions), default=END)
 
     def wake(self) -> None:
         """Updates were released; for any thread. Without webhooks nobody waits for them."""

@@ -66,7 +66,7 @@ class EagerStar(Eager):
 
     def apply(self, offers: SkylineOffers, slots: Int32, seqs: Int64, floor: int) -> Int32:
         due = self.candidates.due(floor)
-        touched = np.unique(np.concatenate([due, offers.slot, slots])).astype(np.int32)
+        touched = self.each_once(due, offers.slot, slots)
         self._settle(touched)
         run_out = due[self.stale[due] <= floor]
         self._lacks[run_out] = True
@@ -78,7 +78,7 @@ class EagerStar(Eager):
         self.candidates.view.due[due] = np.minimum(self.candidates.view.due[due], self.stale[due])
         self._offer(offers)
         note_members(self.candidates.view, self._tails, touched, floor)
-        ran = np.unique(np.concatenate([run_out, slots]))
+        ran = self.each_once(run_out, slots)
         refill_needed = ran[self._lacks[ran]]
         self._lacks[refill_needed] = False
         return refill_needed

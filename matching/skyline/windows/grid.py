@@ -53,10 +53,11 @@ class Ring(NamedTuple):
 
     seq : int64[n]            ascending
     head : int64[n, 4]        in a cache line: life, number of the batch that ended it (above all of them if none did),
-                              where its terms begin and end
+                              where its words begin and end
     lon, lat : float64[n]
-    words : int32[n]          how many of its terms are words
-    terms : int32[pool]       words, and beginnings of words
+    ends : int64[n]           where its terms end: behind its words all of its terms once more, if it has some for
+                              matching alone, else nothing
+    terms : int32[pool]
     keys : int64[n, a]        of the attributes
     order_offsets, order      int64[n + 1], int32[pool]: words in order of appearance, as of `MessageBatch`
     """
@@ -65,7 +66,7 @@ class Ring(NamedTuple):
     head: Int64
     lon: Float64
     lat: Float64
-    words: Int32
+    ends: Int64
     terms: Int32
     keys: Int64
     order_offsets: Int64
@@ -91,7 +92,7 @@ class GridWindow(SkylineWindow):
         whole, real = np.zeros(0, np.int64), np.zeros(0)
         head, ends = np.zeros((0, 4), np.int64), np.zeros(1, np.int64)
         none = np.zeros(0, np.int32)  # writable, as they are later: kernels are compiled for that
-        self.ring = Ring(whole, head, real, real, none, none, NO_KEYS, ends, none)
+        self.ring = Ring(whole, head, real, real, whole, none, NO_KEYS, ends, none)
         self.postings, self.grid = new_postings(), grid_of(space)
         self.rows = 0
         self.checked = 0
@@ -132,6 +133,11 @@ class GridWindow(SkylineWindow):
     def useful(self, queries: SkylineQueries, as_of: Boundary) -> Candidates:
         return self._found(queries, as_of, prune=True)
 
+    def near(self, region: Float64) -> Int64:
+        near = np.zeros(region.shape[0], np.bool_)
+        _mark_near(self.postings, self.grid, as_input(region, np.float64), near)
+        return np.flatnonzero(near)
+
     def _found(self, queries: SkylineQueries, as_of: Boundary | None, prune: bool) -> Candidates:
         as_of = self._known_boundary(as_of)
         arrived = int(np.searchsorted(self.ring.seq[: self.rows], as_of.last_seq, side="right"))
@@ -166,7 +172,7 @@ class GridWindow(SkylineWindow):
 
     def _used(self) -> Int64:
         """How many rows, places of terms and words in order are in use."""
-        places = self.ring.head[self.rows - 1, _LAST] if self.rows else 0
+        places = self.ring.ends[self.rows - 1] if self.rows else 0
         return np.array([self.rows, places, self.ring.order_offsets[self.rows]], np.int64)
 
     def _alive(self, rows: Int64 | slice, boundary: Boundary) -> np.ndarray:
@@ -181,13 +187,10 @@ class GridWindow(SkylineWindow):
 
     def _append(self, messages: MessageBatch) -> None:
         ended, place = np.full(len(messages), _NEVER), centres(messages)
-        offsets, order_offsets = messages.term_offsets, messages.order_offsets
+        order_offsets = messages.order_offsets
         if not order_offsets.shape[0]:
             order_offsets = np.zeros(len(messages) + 1, np.int64)
-        words, beginnings = np.diff(offsets), is_reserved(messages.weights)
-        if beginnings.any():
-            words -= np.bincount(np.repeat(np.arange(len(messages)), words)[beginnings], minlength=len(messages))
-        terms, order = (words, offsets, messages.terms), (order_offsets, messages.order)
+        terms, order = _words_first(messages), (order_offsets, messages.order)
         self._extend(messages.seq, messages.life, ended, *place, *terms, messages.keys, *order)
 
     def _extend(self, seq, life, ended, lon, lat, words, term_offsets, terms, keys, order_offsets, order) -> None:
@@ -207,10 +210,11 @@ class GridWindow(SkylineWindow):
         ring, (first, place, word) = self.ring, self._used().tolist()
         end, place_end, word_end = (self._used() + more).tolist()
         ring.seq[first:end], ring.life[first:end], ring.ended[first:end] = seq, life, ended
-        ring.lon[first:end], ring.lat[first:end], ring.words[first:end] = lon, lat, words
+        ring.lon[first:end], ring.lat[first:end], ring.ends[first:end] = lon, lat, term_offsets[1:] + place
         if width:
             ring.keys[first:end] = widened(keys, seq.shape[0], width)
-        ring.head[first:end, _FIRST], ring.head[first:end, _LAST] = term_offsets[:-1] + place, term_offsets[1:] + place
+        ring.head[first:end, _FIRST] = term_offsets[:-1] + place
+        ring.head[first:end, _LAST] = ring.head[first:end, _FIRST] + words
         ring.terms[place:place_end] = terms
         ring.order_offsets[first + 1 : end + 1] = order_offsets[1:] + word
         ring.order[word:word_end] = order
@@ -221,15 +225,16 @@ class GridWindow(SkylineWindow):
         """Rewrite messages that queries can still reach to new columns of these lengths, and link them."""
         old, live = self.ring, np.flatnonzero(self._alive(slice(self.rows), self.known[0]))
         head = old.head[live]
-        offsets, picked = take_ragged_at(head[:, _FIRST], head[:, _LAST] - head[:, _FIRST])
-        head[:, _FIRST], head[:, _LAST] = offsets[:-1], offsets[1:]
+        offsets, picked = take_ragged_at(head[:, _FIRST], old.ends[live] - head[:, _FIRST])
+        head[:, _LAST] += offsets[:-1] - head[:, _FIRST]
+        head[:, _FIRST] = offsets[:-1]
         order_offsets, order = take_ragged(old.order_offsets, live)
         self.ring = Ring(
             seq=resized(old.seq[live], rows),
             head=resized(head, rows),
             lon=resized(old.lon[live], rows),
             lat=resized(old.lat[live], rows),
-            words=resized(old.words[live], rows),
+            ends=resized(offsets[1:], rows),
             terms=resized(old.terms[picked], pool),
             keys=resized(old.keys[live], rows) if old.keys.shape[1] else old.keys,
             order_offsets=resized(order_offsets, rows + 1),
@@ -245,6 +250,35 @@ class GridWindow(SkylineWindow):
         self.postings = linked(self.postings, self.grid, ring.lon, ring.lat, ring.head, ring.terms, first, end)
 
 
+def _words_first(messages: MessageBatch) -> tuple[Int64, Int64, Int32]:
+    """How many words each message has, and its terms as `Ring.ends` says: offsets and terms."""
+    offsets, terms, alone = messages.term_offsets, messages.terms, is_reserved(messages.weights)
+    counts = np.diff(offsets)
+    if not alone.any():
+        return counts, offsets, terms
+    row = np.repeat(np.arange(len(messages)), counts)
+    words = counts - np.bincount(row[alone], minlength=len(messages))
+    again = np.flatnonzero((words < counts)[row] & ~alone)
+    places = np.concatenate([again, np.arange(terms.shape[0])])
+    places = places[np.lexsort((np.arange(places.shape[0]), row[places]))]
+    sizes = counts + np.where(words < counts, words, 0)
+    return words, np.concatenate([[0], np.cumsum(sizes)]), terms[places]
+
+
+@njit_no_refcount
+def _mark_near(p, grid, region, near):
+    """Set near (bool[q]) to whether a rectangle meets a cell that has messages."""
+    west, south, columns, rows = grid
+    before = p.before
+    count_lists(p)
+    for query in range(region.shape[0]):
+        box = region[query]
+        low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
+        left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
+        lists = before[high + 1, right + 1] - before[low, right + 1] - before[high + 1, left] + before[low, left]
+        near[query] = lists != 0
+
+
 @njit_no_refcount
 def _search(
     ring, p, grid, arrived, as_of, region, offsets, terms, filters, prune, first, ends, hits, out_row, out_spatial,
@@ -257,16 +291,11 @@ def _search(
     """
     west, south, columns, rows = grid
     head, floor, number = ring.head, as_of.floor, as_of.number
-    checked, filtered, before = 0, filters.span.shape[0] > 0, p.before
-    count_lists(p)
+    checked, filtered = 0, filters.span.shape[0] > 0
     for query in range(first, region.shape[0]):
         end, box, begin, last = ends[query], region[query], offsets[query], offsets[query + 1]
         low, high = place_in_grid(box[1], south, rows), place_in_grid(box[3], south, rows)
         left, right = place_in_grid(box[0], west, columns), place_in_grid(box[2], west, columns)
-        # on one of several tasks most rectangles lie in the part of another
-        if before[high + 1, right + 1] - before[low, right + 1] - before[high + 1, left] + before[low, left] == 0:
-            ends[query + 1] = end
-            continue
         signs = sign_of(terms, begin, last)
         for y in range(low, high + 1):
             for cell in range(y * SIDE + left, y * SIDE + right + 1):
@@ -282,7 +311,8 @@ def _search(
                         if common == 0 or (filtered and not _fits(filters, query, ring, row)):
                             continue
                         spatial = spatial_relevance(box, p.lon[hits[hit]], p.lat[hits[hit]])
-                        text = common / (last - begin + ring.words[row] - common)
+                        words = head[row, _LAST] - head[row, _FIRST]
+                        text = common / (last - begin + words - common)
                         place = end
                         if prune:
                             place = _admit(out_row, out_spatial, out_text, head, ends[query], end, row, spatial, text)
@@ -336,6 +366,8 @@ def _admit(rows, spatial, text, head, first, end, row, near, like):
 def _fits(filters, query, ring, row):
     """Whether a message satisfies the filter of a query."""
     first, last = ring.head[row, _FIRST], ring.head[row, _LAST]
+    if ring.ends[row] > last:
+        first, last = last, ring.ends[row]
     begin, end = words_of(ring.order_offsets, row)
     return passes(
         filters, query, ring.lon[row], ring.lat[row], ring.keys, row, ring.terms, first, last, ring.order, begin, end

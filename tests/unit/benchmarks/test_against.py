@@ -7,8 +7,11 @@ import sys
 import pytest
 
 from benchmarks import against
+from benchmarks.cases import make_case
+from benchmarks.lasting import bench_of
 from gateway.shell.packages import PACKAGES
 from matching.errors import ConfigError
+from matching.kinds import KINDS
 
 #: One engine takes its time, and drops an update of every batch but those that are checked.
 BROKEN = """
@@ -75,7 +78,7 @@ def test_one_checkout_may_run_something_else(monkeypatch, capsys):
 
     def run(checkout, words):
         asked.append(words)
-        return {"cell_term": ROW | {"updates_digest": len(words)}}
+        return {"cell_term": ROW | {"rounds": [ROUND | {"updates_digest": len(words)}]}}
 
     monkeypatch.setattr(against, "run", run)
     given = ["--pairs", "2", str(against.ROOT), *COMMAND]
@@ -88,16 +91,17 @@ def test_one_checkout_may_run_something_else(monkeypatch, capsys):
     assert report["engines"]["cell_term"]["same_updates"] is False
 
 
+ROUND = {"updates_per_message": 2.5, "messages_timed": 100, "updates_digest": 7}
 ROW = {
     "us_per_message": 4.0,
     "exact": True,
     "compared": 3000,
     "compared_subscriptions": 600,
-    "updates_per_message": 2.5,
     "matched_per_message": 2.0,
-    "messages_timed": 100,
-    "updates_digest": 7,
+    "rounds": [ROUND, ROUND],
 }
+#: A round that was cut off.
+SHORT = {"updates_per_message": 2.6, "messages_timed": 90, "updates_digest": 6}
 
 
 def compared(**changes):
@@ -107,19 +111,35 @@ def compared(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "exact", "same"),
+    ("changes", "exact", "same", "rounds"),
     [
-        ({}, True, True),
-        ({"exact": False}, False, True),
-        ({"updates_per_message": 2.4}, True, False),
-        ({"matched_per_message": 2.4}, True, False),
-        ({"updates_digest": 8}, True, False),
-        ({"updates_digest": 8, "messages_timed": 99}, True, True),
+        ({}, True, True, 2),
+        ({"exact": False}, False, True, 2),
+        ({"matched_per_message": 2.4}, True, True, 2),
+        ({"rounds": [ROUND, ROUND | {"updates_per_message": 2.4}]}, True, False, 2),
+        ({"rounds": [ROUND, ROUND | {"updates_digest": 8}]}, True, False, 2),
+        ({"rounds": [ROUND, SHORT]}, True, True, 1),
+        ({"rounds": [ROUND | {"updates_digest": 8}, SHORT]}, True, False, 1),
+        ({"rounds": [SHORT, ROUND | {"updates_digest": 8}]}, True, False, 0),
     ],
 )
-def test_runs_told_the_same_if_all_that_can_be_compared_is_equal(changes, exact, same):
+def test_runs_told_the_same_if_all_rounds_up_to_one_that_was_cut_off_did(changes, exact, same, rounds):
     report = compared(**changes)
-    assert (report["exact"], report["same_updates"]) == (exact, same)
+    assert (report["exact"], report["same_updates"], report["rounds_compared"]) == (exact, same, rounds)
+
+
+def test_decay_whose_rounds_were_cut_off_at_other_messages_has_the_same_updates():
+    """A message causes fewer updates the more came before it, so that averages over some of them differ."""
+    bench = bench_of(make_case(KINDS.named("decay"), 1_000, 900, rounds=3, batch=100, history=2_000), 3)
+    rows = []
+    for most_s in ((60.0, 60.0, 60.0), (60.0, 60.0, 0.0)):
+        running = bench.build()
+        rows.append({"rounds": [bench.time(running, turn, most, changes=False) for turn, most in enumerate(most_s)]})
+    whole, cut = ([each["messages_timed"] for each in row["rounds"]] for row in rows)
+    assert cut[:2] == whole[:2] and cut[2] < whole[2]
+    assert rows[0]["rounds"][2]["updates_per_message"] != rows[1]["rounds"][2]["updates_per_message"]
+    report = against.compare(*([{"decay": ROW | row}] for row in rows))["decay"]
+    assert report["same_updates"] is True and report["rounds_compared"] == 2
 
 
 def test_ratio_and_scatter_are_of_what_a_message_takes():

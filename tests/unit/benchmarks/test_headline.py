@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 from benchmarks.workloads import alerts, stream
 from gateway.load.pace import Pace
-from gateway.load.workload import Workload
+from benchmarks.workloads.folder import Workload
 from tests.unit.topology.test_warmup import kernels
 from topology.core.executors.local import run_local
 

@@ -27,7 +27,15 @@ def short_history(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 2)
 
 
-@pytest.fixture(params=["duckdb", pytest.param("postgis", marks=pytest.mark.postgis)])
+@pytest.fixture(
+    params=[
+        "duckdb",
+        pytest.param("postgis", marks=pytest.mark.postgis),
+        pytest.param("lucene", marks=pytest.mark.lucene),
+        pytest.param("lucene_on_two", marks=[pytest.mark.lucene, pytest.mark.long]),
+        pytest.param("lucene_by_one_term", marks=[pytest.mark.lucene, pytest.mark.long]),
+    ]
+)
 def peer(request):
     """An empty peer."""
     if request.param == "postgis":

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from benchmarks.sustained import Book, _judged, _Producer, homes_of, searches_of
+from benchmarks.sustained import Book, Producer, _judged, homes_of, searches_of
 
 PLACES = np.random.default_rng(5)
 
@@ -43,7 +43,7 @@ def test_searches_reach_the_messages_that_have_both_words_inside_their_square():
 
 def test_a_book_with_a_lost_a_repeated_and_a_foreign_update_is_told_apart():
     homes, _, inside = made()
-    producer = _Producer(homes)
+    producer = Producer(homes)
     producer.acknowledged = 2 * len(inside) + 7
     turn = len(inside)
     rows = [(search, message) for message in range(producer.acknowledged) for search in inside[message % turn].tolist()]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workloads import alerts, stream
+from benchmarks.workloads.folder import Workload
 from gateway.load.loadtest import Executor, load_test
-from gateway.load.workload import Workload
 from matching.errors import ConfigError, InputError
 from matching.kinds import KINDS
 from tests.support.losing import spoil_one
@@ -29,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
 def run(workload: Path, **how):
     """Of a load test that is over soon."""
     settings = {"rate": RATE, "seconds": 1.0, "warm_up": 0.2, "batch": 100} | how
-    return load_test(executor=Executor.local, check=True, workload=workload, **settings)
+    return load_test(executor=Executor.local, check=True, workload=Workload(workload), **settings)
 
 
 def test_load_test_of_a_workload_is_exact_and_begins_with_full_results(folder):
@@ -38,7 +38,7 @@ def test_load_test_of_a_workload_is_exact_and_begins_with_full_results(folder):
     table = alerts.table(json.loads((folder / "workload.json").read_text()))
     assert all(f"{count:,}" in table and kind in table for kind, count in counts.items())
     report = run(folder)
-    assert report["settings"]["workload"] == "alerts" and report["messages"] == RATE * 1.2
+    assert report["messages"] == RATE * 1.2
     check = report["check"]
     assert check["exact"] and not check["misnamed"] and check["compared"] > 1_000
     assert all(one["compared"] > 0 for one in check["by_kind"].values()), check
@@ -72,9 +72,7 @@ def test_load_test_of_a_workload_resumes_in_its_folder_after_a_crash(folder, tmp
 
 def test_workload_refuses_what_it_cannot_do(folder, tmp_path):
     with pytest.raises(InputError, match="no workload"):
-        load_test(executor=Executor.local, workload=tmp_path)
-    with pytest.raises(ConfigError, match="leave out --workload"):
-        load_test(executor=Executor.local, workload=folder, changes=5.0)
+        Workload(tmp_path)
     with pytest.raises(ConfigError, match="8,000 messages are over after"):
         run(folder, rate=9_000.0)
     with pytest.raises(ConfigError, match="is there already"):

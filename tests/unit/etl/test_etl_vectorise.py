@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from matching.pieces import JOINED, JOINED_ID
+from matching.pieces import JOINED, JOINED_ID, NAMED_ID
+from matching.text import term_form
 from matching.validate import RawMessage
 from spark_etl import vectorise as module
 from spark_etl.clean import CLEAN_SCHEMA
@@ -61,6 +62,26 @@ def test_vectorise_any_slice_agrees_with_plain_python(start):
         for one in MESSAGES[start:]
     ]
     assert [row["word_order"] for row in rows] == ids
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_vectorise_puts_the_word_of_a_hashtag_behind_it_and_changes_no_vector(start):
+    ids, messages = TERM_IDS | {"#mid": 3}, [{"often": 1, "#mid": 2}, {"#gone_rare": 1}, {"#none": 1, "mid": 1}, {}]
+    rows = vectorise(batch_of(*messages).slice(start), ids, np.append(IDF, 0.5)).to_pylist()
+    named = {"mid": NAMED_ID - 1, "gone": NAMED_ID + 1, "": NAMED_ID - JOINED_ID, "rare": NAMED_ID}
+    orders = [
+        [3, named["mid"], JOINED_ID, 3, named["mid"], 2],
+        [-1, named["gone"], named[""], named["rare"]],
+        [1, JOINED_ID, -1],
+        [],
+    ]
+    assert [row["word_order"] for row in rows] == orders[start:]
+    assert [row["terms"] for row in rows] == [[2, 3], [], [1], []][start:]
+
+
+def test_vectorise_gives_the_word_of_a_hashtag_the_form_of_all_words():
+    (row,) = vectorise(batch_of({"#runs": 1}), {"run": 0}, np.ones(1), form=term_form("english")).to_pylist()
+    assert row["word_order"] == [-1, NAMED_ID]
 
 
 def test_cleaned_row_has_its_terms_in_order_with_what_joins_them():

@@ -57,7 +57,7 @@ def commands():
 
 def test_cli_commands_are_those_that_scripts_rely_on():
     expected = {"demo", "etl", "subscriptions generate", "run", "verify", "bench", "loadtest", "plan", "doctor"}
-    expected |= {"scale", "feed", "feed-demo", "backup", "convert"}
+    expected |= {"scale", "feed", "feed-demo", "backup", "convert", "prune"}
     expected |= {"show", "explain", "match", "preview", "live", "serve", "subscriptions check"}
     expected |= {"keys create", "keys list", "keys revoke"}
     assert expected | {"config show", "topology show", "version"} == commands().keys()

@@ -96,6 +96,19 @@ def command(interrupts):
 
 sys.exit(run_interruptible(command))
 """
+WAITS = """
+from gateway.shell.interrupts import begin_to_wait, run_interruptible
+
+def command(interrupts):
+    begin_to_wait()
+    try:
+        say("waiting")
+        time.sleep(30)
+    finally:
+        say("given back")
+
+sys.exit(run_interruptible(command))
+"""
 EARLY = """
 import gateway.entry
 
@@ -127,6 +140,17 @@ def told(script, number=signal.SIGTERM, times=1, between_s=0.0):
 def test_interrupt_while_the_commands_are_imported_is_one_line():
     code, printed, said, took_s = told(EARLY, signal.SIGINT)
     assert (code, printed, said) == (130, ["waiting"], "error: interrupted\n") and took_s < 25
+
+
+@pytest.mark.parametrize("command", ["serve", "live"])
+def test_sigterm_while_a_server_is_imported_ends_it_in_order(command):
+    code, printed, said, took_s = told(f"sys.argv[1:] = ['{command}']\n" + EARLY)
+    assert (code, printed, said) == (0, ["waiting"], "") and took_s < 25
+
+
+def test_sigterm_before_a_server_has_begun_ends_it_in_order_and_ctrl_c_does_not():
+    assert told(WAITS)[:3] == (0, ["waiting", "given back"], "")
+    assert told(WAITS, signal.SIGINT)[:3] == (130, ["waiting", "given back"], "error: interrupted\n")
 
 
 def test_interrupt_swallowed_by_an_import_comes_again():

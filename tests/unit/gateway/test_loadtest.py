@@ -148,9 +148,9 @@ def test_loadtest_options_are_those_of_the_function_and_of_the_kinds():
     command = cli.typer.main.get_command(cli.app).commands["loadtest"]  # type: ignore[attr-defined]
     params = {param.name: param for param in command.get_params(cli.typer.Context(command, info_name="loadtest"))}
     known = signature(load_test).parameters
-    own = known.keys() - {"subscriptions", "on_progress", "kinds", "folder", "checked"}
+    own = known.keys() - {"workload", "subscriptions", "on_progress", "kinds", "folder", "checked"}
     assert params.keys() == own | {kind.name for kind in KINDS.run} | {
-        "out", "html", "hold", "limit_p99_ms", "step_seconds", "json", "help", "url", "key", "generators",
+        "out", "hold", "limit_p99_ms", "step_seconds", "json", "help", "url", "key", "generators",
         "config", "sets", "count",
     }  # fmt: skip
     assert all(params[name].default == known[name].default for name in own)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -61,6 +62,30 @@ def test_new_terms_without_room_and_stop_terms_are_not_admitted():
     assert not none.has_room and none.of_subscription(["b"]) and none.admit(["a"], 1) == NONE_ADMITTED
     stopped = new_terms(10, stop_terms=["the"])
     assert stopped.of_subscription(["the"]) and stopped.admit(["the", "sea"], 1).terms == ("sea",)
+
+
+def test_terms_for_matching_alone_take_no_place_of_a_word_and_have_as_many_of_their_own():
+    new = new_terms(3)
+    assert new.of_subscription(["fahr*", "rad~", "see*"])
+    assert not new.of_subscription(["c", "mehr*"]), "neither of them is taken"
+    assert new.of_subscription(["a", "b", "c", "fahr*"]) and not new.of_subscription(["d"])
+    admitted = new.admit(["d"], 0)
+    assert admitted.terms == ("a", "b", "c", "fahr*", "rad~", "see*")
+    words = new.vocabulary
+    assert [words.id_of(term) for term in admitted.terms] == [2, 1, 0, 4, 5, 6] and words.id_of("old") == 3
+    assert (words.reserved, len(words), words.idf[4:].tolist()) == (7, 4, [0.0] * 3)
+    assert list(map(words.term_of, range(7))) == ["c", "b", "a", "old", "fahr*", "rad~", "see*"]
+    assert not new.of_subscription(["mehr*"]) and not new.of_subscription(["d"])
+    again = new_terms(3)
+    again.resume(Record(0, 1, admitted=admitted))
+    copied = pickle.loads(pickle.dumps(words))  # noqa: S301 - our own bytes
+    for other in (again.vocabulary, copied):
+        assert (other.admitted, other.begun, other.reserved) == (words.admitted, words.begun, 7)
+        assert [other.id_of(term) for term in admitted.terms] == [2, 1, 0, 4, 5, 6]
+    settled = words.settled(3, 2)
+    assert (settled.terms, settled.begun, settled.id_of("c"), settled.reserved) == (["c", "b", "a", "old"], [], 2, 8)
+    words.forget_admitted()
+    assert (words.id_of("fahr*"), words.id_of("a"), len(words)) == (None, None, 1)
 
 
 def test_new_terms_that_a_log_has_twice_are_refused():

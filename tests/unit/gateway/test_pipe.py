@@ -22,6 +22,7 @@ from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import Stream, counted
 from tests.support.logged import messages_in
 from tests.support.processes import Command
+from tests.support.writing import await_
 
 WINDOWS = ["count:15", "time:1500", "count:1000"]
 BAD = [b"no json\n", b"[1]\n", b'{"text": "w1"}\n', b'{"unsubscribe": "nobody"}\n', b'{"subscribe": 3}\n', b"\xff\n",
@@ -265,3 +266,34 @@ def test_pipe_refusal_names_the_column_as_it_came_and_its_value(words, tmp_path)
     named = [(one["line"], one["column"], one["value"]) for one in stream.refused]
     assert named == [(1, "lng", 200), (2, "posted.at", "soon"), (3, "match", 0)]
     assert "lng is 200 (" in stream.refused[0]["what"]
+
+
+def test_pipe_of_objects_ends_versions_whose_time_is_over_on_a_quiet_stream_also_after_a_restart(words, tmp_path):
+    """One is replaced before its time; the producer is silent when the others end."""
+    now, out = [1_000.0], tmp_path / "out"
+    rows = [{"subscribe": ALL}, W1 | {"object_id": "a", "ttl_s": 5}, W1 | {"object_id": "b", "ttl_s": 5}]
+    rows += [W1 | {"object_id": "b"}, W1 | {"object_id": "c", "expires_at": 1_020}, W1 | {"object_id": "d", "ttl_s": 0}]
+    first = Stream(words, out, now=lambda: now[0], objects=True)
+    first.pipe.run(lines_of(rows))
+    assert first.pipe.refused == {"bad_expiry": 1} and first.journal.next_seq == 4
+    first.interrupt(first.match())
+    stream = Stream(words, out, now=lambda: now[0], objects=True)
+    read, write = os.pipe()
+    with open(read, "rb") as source, open(write, "wb"):
+        stream.pipe.start(source, lambda: False)
+        for now[0], count in ((1_010.0, 5), (1_020.0, 6)):
+            await_(lambda count=count: stream.journal.next_seq == count)
+    stream.match()
+    told = [(row["change"], row["object_id"], row["as_of"]) for row in (*first.told, *stream.told)]
+    assert told == [("enter", "a", 0), ("enter", "b", 1), ("enter", "c", 3), ("leave", "a", 4), ("leave", "c", 5)]
+
+
+def test_pipe_whose_table_of_objects_is_full_refuses_new_ones_and_takes_the_rest(words, tmp_path):
+    stream = Stream(words, tmp_path / "out", objects=True)
+    stream.pipe.run(lines_of([W1 | {"object_id": "a"}, W1 | {"object_id": "b"}]))
+    stream.journal.living.most_bytes = 1
+    rows = [W1 | {"object_id": "a"}, *(W1 | {"id": f"new {number}"} for number in range(20)), {"subscribe": ALL}]
+    stream.pipe.run(lines_of([*rows, {"object_id": "b", "deleted": True}]))
+    assert stream.pipe.refused == {"too_many_objects": 20} and stream.journal.next_seq == 4
+    assert "2 objects live" in stream.refused[0]["what"] and list(stream.gate.active) == ["s1"]
+    stream.journal.close()

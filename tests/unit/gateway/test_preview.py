@@ -17,7 +17,7 @@ from matching.validate import ParsedSubscription, build_table, subscription_row
 from matching.window import Window
 from spouts.parquet import read_messages
 from spouts.subscriptions import load_vocabulary
-from tests.support.etl_folder import random_rows, write_etl, write_lines
+from tests.support.etl_folder import random_rows, with_order, write_etl, write_lines
 
 ATTRIBUTES = ("price:number", "type:category")
 EARTH = Space(-180.0, -90.0, 180.0, 90.0, distance="sphere")
@@ -117,6 +117,29 @@ def test_preview_refuses_what_check_refuses(folder, tmp_path):
     assert [[row[name] for name in shared] for row in previewed[:2]] == [
         [row[name] for name in shared] for row in checked[:2]
     ]
+
+
+def test_clause_of_a_query_that_fails_is_named_by_match_preview_and_check(tmp_path):
+    etl = write_etl(tmp_path / "etl", with_order(random_rows(300)))
+    row = {"kind": "boolean", "region": [-180, -90, 180, 90]}
+    asked = row | {"subscription_id": "s", "query": 'w11 "w11 w10"~1 -w9'}
+    none = row | {"subscription_id": "none", "query": 'w11 "w11 w11 w11 w11"'}
+    file = write_lines(tmp_path / "s.jsonl", asked, none)
+    told = {
+        "w11 w10": "",
+        "w10 w11 x w8 w10": '"w11 w10"~1 is not there: w11 at 2, w10 at 1, 5',
+        "w11 w10 w9": "w9 is there, and is excluded",
+    }
+    for text, clause in told.items():
+        answer = reach([file], etl, text, "1,1", "earth")
+        missed = {one["subscription_id"]: (one["reason"], one["clause"]) for one in answer["missed"]}
+        assert missed.get("s") == (("query", clause) if clause else None), text
+        assert answer["not_reached"]["query"] == len(missed) > 0
+    (found, nothing) = preview_subscriptions([file], etl, "earth")
+    assert {one["name"] for one in found["conditions"]} >= {'query: "w11 w10"~1', "query: -w9"}
+    assert found["messages"] > 0 == nothing["messages"]
+    checked = {one["subscription_id"]: one["what"] for one in check_subscriptions([file], etl, "earth")["rows"]}
+    assert checked == {"s": "", "none": 'no message with a word of it satisfies query: "w11 w11 w11 w11"'}
 
 
 def test_match_goes_by_the_attributes_that_are_given(folder, tmp_path):

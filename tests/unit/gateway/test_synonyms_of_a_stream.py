@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from gateway.live.batching import InputLine
 from gateway.live.mapping import RenamedLine
+from gateway.live.open_batch import InputLine
 from gateway.serve.writer import Subscribe
 from matching.errors import ConfigError
 from matching.validate import ParsedSubscription, decode_object

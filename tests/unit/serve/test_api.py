@@ -342,6 +342,7 @@ def test_stream_says_what_clients_need_to_know(served):
         "stem": "english",
         "fold_accents": False,
         "next_seq": seq + 1,
+        "first_kept_seq": 0,
         "complete_through": seq,
     }
 

@@ -11,10 +11,10 @@ import pytest
 from gateway.client import flows
 from gateway.client.answers import Answer
 from gateway.client.errors import Failed
-from gateway.live import batching, write_ahead_log
+from gateway.live import batching, recent_blocks
 from gateway.live import pipe as pipes
-from gateway.live.batching import InputLine
 from gateway.live.in_flight import InFlight
+from gateway.live.open_batch import InputLine
 from gateway.live.update_listener import MessageText
 from gateway.serve import hub as hubs
 from gateway.serve import recent_ids, released, update_parts
@@ -136,7 +136,7 @@ def test_parts_that_stay_decoded_have_a_bound(monkeypatch, tmp_path):
 
 
 def test_texts_in_memory_have_a_bound_and_the_others_are_in_the_log(monkeypatch, tmp_path):
-    monkeypatch.setattr(write_ahead_log, "RECENT_BYTES", 50 * LONG)
+    monkeypatch.setattr(recent_blocks, "RECENT_BYTES", 50 * LONG)
     stream = Stream(write_etl(tmp_path / "words", random_rows(20)), tmp_path / "out")
     for number in range(200):
         stream.take({"id": f"m{number}", "text": f"{number} " + "x" * LONG, "lon": 1, "lat": 1})

@@ -14,6 +14,7 @@ import threading
 
 import pytest
 
+from gateway.serve.released import ReleasedUpdate
 from gateway.serve.update_parts import BEGINNING, Position
 from gateway.sinks import kafka
 from gateway.sinks.kafka import KafkaSink
@@ -22,9 +23,10 @@ from matching.errors import ConfigError, EngineError
 from tests.support import all_updates
 from tests.support import transactional_broker as broker_of
 from tests.support.all_updates import STREAM, boundary, chunks_after, compared, deliver
-from tests.support.brokers import KafkaBroker, silent_port
+from tests.support.brokers import KafkaBroker
 from tests.support.kafka_topics import committed, headers_of, keys_and_positions
 from tests.support.releasing import update_of
+from tests.support.serving import free_port
 from tests.support.sink_contract import await_away
 from tests.support.transactional_broker import TransactionalBroker
 
@@ -366,7 +368,7 @@ def test_deliver_without_authorisation_is_refused(broker, sink):
 
 def test_sink_without_broker_is_away(monkeypatch):
     monkeypatch.setattr(kafka, "_ANSWER_S", 0.5)
-    sink = KafkaSink(f"127.0.0.1:{silent_port()}", TOPIC)
+    sink = KafkaSink(f"127.0.0.1:{free_port()}", TOPIC)
     with pytest.raises(SinkAway, match="kafka/updates"):
         sink.open(STREAM)
     sink.close()
@@ -534,3 +536,10 @@ def test_mock_has_each_update_once_and_the_position(mock):
 def test_mock_without_the_topic_is_refused(mock):
     with pytest.raises(ConfigError, match="has no topic 'none' and no topic 'none-positions'"):
         KafkaSink(mock.address, "none").open(STREAM)
+
+
+def test_key_of_an_update_is_the_subscription_and_over_objects_the_object_too():
+    update = ReleasedUpdate("0-0", "enter", 's"1', "m", 0, 0, None, "", 0.0, 0.0, b"{}")
+    assert kafka.key_of(update) == 's"1'
+    update.object_id = "o/1"
+    assert json.loads(kafka.key_of(update)) == ['s"1', "o/1"]

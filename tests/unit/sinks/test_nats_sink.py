@@ -14,7 +14,7 @@ from gateway.serve.update_parts import Position
 from gateway.sinks.nats import WINDOW, NatsSink, token_of
 from gateway.sinks.stream import SinkAway, UpdateChunk
 from matching.errors import ConfigError, EngineError
-from tests.support.brokers import NatsBroker, silent_port
+from tests.support.brokers import NatsBroker
 from tests.support.nats_sinking import (
     IDENTITY,
     NAME,
@@ -29,6 +29,7 @@ from tests.support.nats_sinking import (
     updates_of,
 )
 from tests.support.releasing import update_of
+from tests.support.serving import free_port
 
 UPDATES = updates_of(3_000)
 
@@ -339,7 +340,7 @@ def test_stream_with_another_retention_can_source_it(broker, opened):
 
 
 def test_server_that_is_not_there_is_away(opened):
-    sink = NatsSink([f"nats://127.0.0.1:{silent_port()}"], NAME, SUBJECT)
+    sink = NatsSink([f"nats://127.0.0.1:{free_port()}"], NAME, SUBJECT)
     with pytest.raises(SinkAway, match="cannot be reached"):
         opened(sink)
 

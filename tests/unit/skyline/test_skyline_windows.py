@@ -63,6 +63,28 @@ def test_answers_of_shares_merge_to_what_is_of_use_of_the_whole(name, recipe):
     assert kept > 60 and left_out > 30
 
 
+def test_grid_searches_no_rectangle_in_the_part_of_another_task(monkeypatch):
+    recipe = RECIPES[1]
+    window = WINDOWS["grid"](SPACE, 2)
+    for step in make_steps(recipe, 9):
+        west = np.flatnonzero(step.messages.east < 0.0)
+        window.store(step.boundary, step.messages.take(west), step.ended)
+    queries = make_queries(recipe, 1, 60)
+    wanted = rows_of(window.useful(queries, window.boundary))
+    near = window.near(queries.region)
+    assert 0 < near.shape[0] < 60 and not set(np.flatnonzero(queries.region[:, 0] > 0.0)) & set(near.tolist())
+    searched: list[int] = []
+    useful = window.useful
+
+    def counted(some, as_of):
+        searched.append(some.region.shape[0])
+        return useful(some, as_of)
+
+    monkeypatch.setattr(window, "useful", counted)
+    assert rows_of(window.answer(WindowQuery(window.boundary, window.boundary.number, queries))) == wanted
+    assert sum(searched) == near.shape[0] and any(wanted)
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_window_loaded_whole_goes_on_like_one_that_took_every_batch(name):
     recipe, compared = Recipe(late=20, objects=0, deletes=0.2, batches=14), 0

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.live.batching import InputLine
+from gateway.live.open_batch import InputLine
 from gateway.live.status import read_status
 from gateway.serve.sourced_rows import MOST_OPEN, into_writer
 from gateway.sources.feed import MOST_READ, Feed, into_pipe

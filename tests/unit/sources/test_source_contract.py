@@ -9,7 +9,8 @@ from gateway.sources.kafka import KafkaSource, sorted_out
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import SourceAway
 from matching.errors import ConfigError
-from tests.support.brokers import STREAM, ApacheBroker, KafkaBroker, NatsBroker, position, read_all, silent_port
+from tests.support.brokers import STREAM, ApacheBroker, KafkaBroker, NatsBroker, position, read_all
+from tests.support.serving import free_port
 
 ROWS = [b'{"text": "ramen %d", "lon": 139.7, "lat": 35.7}' % number for number in range(250)]
 NAMES = ("nats", "kafka", pytest.param("apache", marks=[pytest.mark.kafka, pytest.mark.long]))
@@ -114,8 +115,8 @@ def test_stream_that_is_not_there_is_refused(broker, closing):
 
 def test_broker_that_is_not_there_is_away(closing, monkeypatch):
     monkeypatch.setattr("gateway.sources.kafka._ANSWER_S", 0.5)
-    kafka = KafkaSource(f"127.0.0.1:{silent_port()}", "posts")
-    for source in (NatsSource([f"nats://127.0.0.1:{silent_port()}"], STREAM), kafka):
+    kafka = KafkaSource(f"127.0.0.1:{free_port()}", "posts")
+    for source in (NatsSource([f"nats://127.0.0.1:{free_port()}"], STREAM), kafka):
         with pytest.raises(SourceAway, match="cannot be reached"):
             closing(source).open({})
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.topk import inverted_ring as window_ring
-from baselines.topk.inverted_ring import InvertedRing
+from baselines.topk.il_quadtree import ILQuadtree
 from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, join_messages
@@ -447,30 +446,6 @@ def test_window_index_by_name_unknown_is_refused():
         kind.window("b_tree")
 
 
-def test_inverted_ring_counts_on_past_its_last_number(monkeypatch):
-    """Numbers of messages wrap around after 2^31; rows and chunks must survive that."""
-
-    def late(self, space, kept_boundaries=0):
-        made(self, space, kept_boundaries)
-        self._oldest = self._newest = 2**31 - 130
-
-    made = InvertedRing.__init__
-    monkeypatch.setattr(InvertedRing, "__init__", late)
-    for seed in range(3):
-        assert not differences("inverted_ring", seed)
-
-
-def test_inverted_ring_in_a_steady_window_grows_no_more():
-    rng = np.random.default_rng(3)
-    index = InvertedRing(SPACE, 1)
-    sizes = []
-    for number in range(60):
-        boundary = Boundary(number, number * 50, number * 50 + 49, number * 50 - 450)
-        index.store(boundary, make_messages(rng, number * 50, 50, terms=300))
-        sizes.append(index.size_bytes())
-    assert sizes[-1] == sizes[30]
-
-
 def test_postings_of_far_apart_terms_are_those_of_near_ones():
     """Terms are numbered through a table or by sorting, whichever is smaller."""
     rng = np.random.default_rng(4)
@@ -495,7 +470,7 @@ def test_take_rows_keeps_order_and_terms():
         assert taken.terms[a:b].tolist() == rows.terms[c:d].tolist()
 
 
-class ForgetsTies(window_ring.InvertedRing):
+class ForgetsTies(ILQuadtree):
     """Broken: leaves out what equals the threshold, once there are enough."""
 
     def answer(self, query):
@@ -505,7 +480,7 @@ class ForgetsTies(window_ring.InvertedRing):
         return answers
 
 
-class ForgetsExpired(window_ring.InvertedRing):
+class ForgetsExpired(ILQuadtree):
     """Broken: drops by the newest boundary, not by the oldest that is kept."""
 
     def _drop(self, floor):

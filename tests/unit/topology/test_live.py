@@ -231,7 +231,7 @@ def test_live_stream_in_which_nothing_comes_is_not_saved_again(given, tmp_path):
 def test_live_text_of_messages_that_are_long_gone_is_looked_up_in_the_log(given, tmp_path, monkeypatch):
     _, lines = given
     usual, _ = whole(given, tmp_path / "usual")
-    monkeypatch.setattr("gateway.live.write_ahead_log.RECENT_BYTES", 3_000)
+    monkeypatch.setattr("gateway.live.recent_blocks.RECENT_BYTES", 3_000)
     late, _ = whole(given, tmp_path / "late")
     by_seq = {row["seq"]: row["text"] for row in late.told}
     assert len(by_seq) > 200 and late.told == usual.told

@@ -41,19 +41,18 @@ def local_class():
 
 FAULTS = {
     "duplicate name": (lambda b: b.bolt("pass", PassBolt()), ["'pass' is declared twice"]),
-    "bad name": (lambda b: b.bolt("a b", PassBolt()).edge("pass", "x", "a b", "all"), ["'a b'", "letters"]),
-    "unknown target": (lambda b: b.edge("pass", "x", "akc", "all"), ["'akc'", "did you mean 'ack'"]),
-    "unknown source": (lambda b: b.edge("nombers", "x", "ack", "all"), ["'nombers'", "did you mean 'numbers'"]),
-    "unknown grouping": (lambda b: b.edge("pass", "x", "ack", "shufle"), ["'shufle'", "did you mean 'shuffle'"]),
+    "unknown target": (lambda b: b.edge("pass", "x", "akc", "all"), ["'akc'", "to a bolt", "'ack'"]),
+    "unknown source": (lambda b: b.edge("nombers", "x", "ack", "all"), ["'nombers'", "from a component", "'numbers'"]),
+    "unknown grouping": (lambda b: b.edge("pass", "x", "ack", "shufle"), ["'shufle'", "there is shuffle"]),
     "two clocks": (
         lambda b: b.spout("more", NumberSpout(3), clock=True).edge("more", "x", "ack", "all"),
-        ["'numbers', 'more'", "one only"],
+        ["2 spouts are the clock", "one spout"],
     ),
     "spout as target": (
         lambda b: b.spout("more", MarkerSpout()).edge("more", "x", "ack", "all").edge("pass", "x", "more", "all"),
-        ["spout 'more' takes no input"],
+        ["'more'", "to a bolt"],
     ),
-    "two groupings": (lambda b: b.edge("pass", "words", "ack", "all"), ["declared twice (shuffle and all)"]),
+    "two groupings": (lambda b: b.edge("pass", "words", "ack", "all"), ["'pass' -words-> 'ack' is declared twice"]),
     "cycle": (
         lambda b: (
             b.bolt("mid", PassBolt())
@@ -64,12 +63,10 @@ FAULTS = {
         ["cycle", "ack -> pass", "feedback=True"],
     ),
     "self loop": (lambda b: b.edge("ack", "again", "ack", "all"), ["ack -> ack", "feedback=True"]),
-    "unreachable": (lambda b: b.bolt("idle", PassBolt()), ["bolt 'idle' cannot be reached"]),
-    "island": (
+    "never fed": (
         lambda b: b.bolt("a", PassBolt()).bolt("b", PassBolt()).edge("a", "x", "b", "all"),
-        ["bolt 'a' cannot be reached", "bolt 'b' cannot be reached"],
+        ["bolt 'a' has feedback inputs only"],
     ),
-    "deaf spout": (lambda b: b.spout("mute", MarkerSpout()), ["spout 'mute' has no edges"]),
     "zero tasks": (lambda b: b.bolt("none", PassBolt(), tasks=0).edge("pass", "x", "none", "all"), ["tasks=0"]),
     "half a task": (
         lambda b: b.bolt("none", PassBolt(), tasks=1.5).edge("pass", "x", "none", "all"),
@@ -77,28 +74,27 @@ FAULTS = {
     ),
     "class, not instance": (
         lambda b: b.bolt("cls", PassBolt).edge("pass", "x", "cls", "all"),
-        ["'cls' is the class PassBolt", "instance"],
+        ["'cls' is <class", "PassBolt", "instance of a Bolt"],
     ),
     "spout as bolt": (
         lambda b: b.bolt("s", MarkerSpout()).edge("pass", "x", "s", "all"),
-        ["'s' is a MarkerSpout", "topology.core.api.component.Bolt"],
+        ["'s' is <", "MarkerSpout", "instance of a Bolt"],
     ),
     "unpicklable field": (
         lambda b: b.bolt("locked", Locked()).edge("pass", "x", "locked", "all"),
-        ["bolt 'locked'", "field 'helper.guard'", "lock", "prepare()"],
+        ["bolt 'locked'", "cannot be pickled", "lock", "prepare()"],
     ),
     "class inside a function": (
         lambda b: b.bolt("hidden", local_class()).edge("pass", "x", "hidden", "all"),
-        ["bolt 'hidden'", "top of an importable module"],
+        ["bolt 'hidden'", "cannot be pickled", "Hidden"],
     ),
     "feedback-only with forward output": (
         lambda b: (
             b.bolt("late", PassBolt()).edge("pass", "x", "late", "all", feedback=True).edge("late", "y", "ack", "all")
         ),
-        ["bolt 'late' has feedback inputs only", "'ack'"],
+        ["bolt 'late' has feedback inputs only"],
     ),
-    "acknowledged by a spout": (lambda b: b.acknowledged_by("numbers"), ["'numbers'", "no bolt"]),
-    "acknowledged twice by one": (lambda b: b.acknowledged_by("ack"), ["'ack'", "2 times"]),
+    "acknowledged by a spout": (lambda b: b.acknowledged_by("numbers"), ["no bolt acknowledges", "something else"]),
 }
 
 
@@ -112,15 +108,15 @@ def test_build_wrong_topology_raises_naming_the_fault(fault):
         assert words in str(raised.value)
 
 
-def test_build_without_clock_raises_naming_the_spouts():
+def test_build_without_clock_raises():
     builder = TopologyBuilder().spout("numbers", NumberSpout(3)).bolt("ack", AckBolt()).acknowledged_by("ack")
-    with pytest.raises(TopologyError, match="no spout is the clock: declare one of 'numbers'"):
+    with pytest.raises(TopologyError, match="0 spouts are the clock: declare one"):
         builder.edge("numbers", "words", "ack", "all").build()
 
 
 def test_build_without_acknowledging_component_raises():
     builder = TopologyBuilder().spout("numbers", NumberSpout(3), clock=True).bolt("ack", AckBolt())
-    with pytest.raises(TopologyError, match="no component acknowledges"):
+    with pytest.raises(TopologyError, match="no bolt acknowledges"):
         builder.edge("numbers", "words", "ack", "all").build()
 
 

@@ -18,13 +18,7 @@ class _Route(NamedTuple):
 
 
 class OutputRouter:
-    """Every edge that leaves one task, by stream.
-
-    Parameters
-    ----------
-    plan : Plan
-    task : TaskId
-    """
+    """Every edge that leaves one task, by stream."""
 
     def __init__(self, plan: Plan, task: TaskId):
         self._task = task

@@ -5,9 +5,9 @@
     FOLDER/subscriptions/*.jsonl  subscriptions as `skyray run` reads them
     FOLDER/state/                 checkpoints behind the history, made once by `fill`
 
-`skyray loadtest --workload FOLDER` resumes from the checkpoint, so that each step of a ramp begins with the same full
+`gateway.load.loadtest.load_test` resumes from the checkpoint, so that each step of a ramp begins with the same full
 results, and publishes the messages behind the history on a schedule. The topology is that of `skyray run` but for its
-clock spout. `benchmarks.workloads` makes such folders.
+clock spout. `benchmarks.workloads.alerts` makes such folders.
 """
 
 import json
@@ -104,11 +104,12 @@ class LoadedSubscriptions(SubscriptionSpout):
 
 
 class Subscribed(NamedTuple):
-    """All subscriptions of a workload as `gateway.load.check` takes them: none is added or ends meanwhile."""
+    """All subscriptions of a workload as `gateway.load.check` takes them."""
 
     kinds: Kinds
     wanted: Mapping[int, int]
     loaded: SubscriptionChanges
+    changes: float = 0.0  # none is added or ends meanwhile
 
     def make(self) -> SubscriptionTable:
         """All subscriptions; numbers are rows."""
@@ -242,7 +243,7 @@ class Workload:
             query_threads=query_threads,
         )  # fmt: skip
 
-    def parts(self, pace: Pace) -> tuple[PacedFile, Subscribed, DecayParameters]:
+    def parts(self, pace: Pace) -> tuple[PacedFile, Any, DecayParameters]:
         """What `gateway.load.check.check` takes of a run; the subscriptions are read again."""
         config = self._config(1, "hashing", None)
         space, window, vocabulary = wiring.space_of(config), Window.parse(self.window), load_vocabulary(config.messages)
