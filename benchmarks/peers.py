@@ -338,7 +338,7 @@ class Lucene(Peer):
     name = "lucene"
     passes, threads, batch = 2, 1, 1
     install = runtimes.LUCENE_INSTALL
-    _flags = "-Xmx6g", "-Xms1g", "-XX:+UseSerialGC"
+    _flags = "-Xmx6g", "-Xms1g", "-XX:+UseSerialGC", "--add-modules=jdk.incubator.vector"
 
     @classmethod
     def absence(cls) -> str | None:
