@@ -89,8 +89,9 @@ final class LuceneMonitor {
         PASSES == 1
             ? new TermFilteredPresearcher(weightor, List.of(homes), Set.of())
             : new MultipassTermFilteredPresearcher(PASSES, 0, weightor, List.of(homes), Set.of());
+    // until it is indexed a search holds a block of 32 KB for each field and pass
     var configuration =
-        new MonitorConfiguration().setQueryUpdateBufferSize(200_000).setPurgeFrequency(1, TimeUnit.DAYS);
+        new MonitorConfiguration().setQueryUpdateBufferSize(2_000).setPurgeFrequency(1, TimeUnit.DAYS);
     monitor = new Monitor(new WhitespaceAnalyzer(), presearcher, configuration);
   }
 

@@ -9,6 +9,7 @@ call, no durability, one core like an engine.
 import importlib.util
 import struct
 import subprocess
+import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -338,7 +339,7 @@ class Lucene(Peer):
     name = "lucene"
     passes, threads, batch = 2, 1, 1
     install = runtimes.LUCENE_INSTALL
-    _flags = "-Xmx6g", "-Xms1g", "-XX:+UseSerialGC"
+    _flags = "-Xmx6g", "-Xmn1500m", "-XX:+UseSerialGC", "--add-modules=jdk.incubator.vector"
 
     @classmethod
     def absence(cls) -> str | None:
@@ -353,7 +354,10 @@ class Lucene(Peer):
         assert found is not None, self.install
         home, self._java = found
         jars, source = ":".join(map(str, runtimes.lucene_jars())), Path(__file__).with_name("LuceneMonitor.java")
-        program = [home / "bin/java", *self._flags, *how, "-cp", jars, source]
+        # apart, since a compiler in the process would be in the size of its heap
+        self._folder = tempfile.TemporaryDirectory()
+        subprocess.run([home / "bin/javac", "-cp", jars, "-d", self._folder.name, source], check=True)
+        program = [home / "bin/java", *self._flags, *how, "-cp", f"{self._folder.name}:{jars}", "LuceneMonitor"]
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _told(self, command: str, rows: np.ndarray, texts: Sequence[str] = ()) -> tuple[int, np.ndarray]:
@@ -408,6 +412,7 @@ class Lucene(Peer):
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.communicate(timeout=60)
+        self._folder.cleanup()
 
 
 class LuceneOnTwo(Lucene):

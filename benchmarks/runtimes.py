@@ -15,7 +15,7 @@ LUCENE_INSTALL = (
     f"mvn dependency:get -Dartifact=org.apache.lucene:lucene-monitor:{LUCENE} (Java {JAVA} or later: the PATH's, that "
     "of JAVA_HOME, or one in /usr/lib/jvm)"
 )
-TILE38_INSTALL = "go install github.com/tidwall/tile38/cmd/tile38-server@v1.36.1"
+TILE38_INSTALL = "go build ./cmd/tile38-server in a checkout of github.com/tidwall/tile38, and put it on the PATH"
 
 
 def jdk(least: int = JAVA) -> tuple[Path, str] | None:
@@ -43,5 +43,5 @@ def lucene_jars() -> list[Path]:
 
 
 def tile38_server() -> str | None:
-    """The program, where it is on the PATH or where Go installs."""
+    """The program, where it is on the PATH or where Go installs programs."""
     return shutil.which("tile38-server") or shutil.which("tile38-server", path=str(Path.home() / "go/bin"))

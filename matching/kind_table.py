@@ -270,6 +270,7 @@ class Kinds:
     Attributes
     ----------
     plain : Kinds    the same kinds in a stream of messages
+    run : tuple of Kind    those that have an operator
 
     Raises
     ------
@@ -281,6 +282,7 @@ class Kinds:
         self._rows = tuple(sorted(kinds, key=lambda kind: kind.code))
         self._by_name = {kind.name: kind for kind in self._rows}
         self.plain = self
+        self.run = tuple(kind for kind in self._rows if kind.runs)
         named = ", ".join(kind.name for kind in self._rows)
         if [kind.code for kind in self._rows] != list(range(len(self._rows))):
             raise ConfigError(f"kinds {named}: codes must be 0, 1, 2, ...")
@@ -306,11 +308,6 @@ class Kinds:
     def names(self) -> tuple[str, ...]:
         """All names, in order of code."""
         return tuple(self._by_name)
-
-    @property
-    def run(self) -> tuple[Kind, ...]:
-        """The kinds that have an operator."""
-        return tuple(kind for kind in self._rows if kind.runs)
 
     def named(self, name: str) -> Kind:
         """The kind of a name.

@@ -293,11 +293,11 @@ class Vocabulary:
         Its ids begin with `most_terms`: how many words it may admit later. Terms for matching alone stay behind.
         """
         words = slice(self.first_id, self.most_terms + len(self.terms))
-        columns = (column[words] for column in (self.document_frequency, self.collection_count, self.idf))
+        frequency, count = self.document_frequency[words], self.collection_count[words]
         form = self.total_tokens, self.stop_terms, self.stem_language, self.folds_accents, self.attributes, most_terms
         form = *form, self.keeps_order
         terms = [*reversed(self.admitted), *self.terms]
-        return Vocabulary(terms, *columns, messages, *form)
+        return Vocabulary(terms, frequency, count, self.idf[words], messages, *form)
 
     def forget_admitted(self) -> None:
         """Go back to the terms of the collection, and the attributes that the stream began with."""

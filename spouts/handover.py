@@ -125,7 +125,7 @@ class Handover:
         self.records.put(offset, record, record.size_bytes)
         if handed is not None:
             rows = handed.rows
-            self.batches.put(offset, handed, sum(column.nbytes for column in (*rows.messages, *rows.names)))
+            self.batches.put(offset, handed, sum([column.nbytes for column in (*rows.messages, *rows.names)]))
         self.end = record.end
         self.came.set()
 

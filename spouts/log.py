@@ -155,7 +155,7 @@ def encode_record(record: Record, before: str = "") -> bytes:
     lines = b"".join(each.rstrip(b"\r\n") + b"\n" for each in record.lines)
     columns = {} if record.block is None else columns_of(record.block, record.terms)
     columns |= {} if record.rows is None else {_ROWS: record.rows}
-    data = b"".join([lines, *(column.data for column in map(np.ascontiguousarray, columns.values()))])
+    data = b"".join([lines, *[np.ascontiguousarray(column).data for column in columns.values()]])
     head = _Head(
         record.last_seq,
         record.line,

@@ -91,7 +91,7 @@ class Batching:
     @property
     def full(self) -> bool:
         """Whether the open batch takes no more lines."""
-        return min(self.room) <= 0
+        return len(self.open.came_s) >= self._most or self.open.size_bytes >= BATCH_BYTES
 
     @property
     def table_is_full(self) -> bool:

@@ -50,6 +50,9 @@ class OpenBatch:
         self.message_came_s: list[float] = []
         self.line = self.size_bytes = 0
 
+    def __bool__(self) -> bool:
+        return bool(self.came_s)
+
     def __len__(self) -> int:
         return len(self.came_s)
 

@@ -42,7 +42,8 @@ _ENCODER = msgspec.json.Encoder()
 #: Seconds between two looks whether a stream of lines may continue, while none come.
 _LOOK_S = 0.5
 
-_Decoded, _Made = TypeVar("_Decoded"), TypeVar("_Made")
+_Decoded = TypeVar("_Decoded")
+_Made = TypeVar("_Made")
 RowOf = Callable[[bytes], Row | Outcome]
 _Group = list[tuple[int, bytes]]
 

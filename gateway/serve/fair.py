@@ -39,13 +39,13 @@ class Room:
 
     def take(self, caller: str, *amounts: int) -> None:
         mine = self._of.get(caller, (0,) * len(self._most))
-        self._of[caller] = tuple(own + more for own, more in zip(mine, amounts, strict=True))
-        self.used = tuple(used + more for used, more in zip(self.used, amounts, strict=True))
+        self._of[caller] = tuple([own + more for own, more in zip(mine, amounts, strict=True)])
+        self.used = tuple([used + more for used, more in zip(self.used, amounts, strict=True)])
         if not any(self._of[caller]):
             del self._of[caller]
 
     def give_back(self, caller: str, *amounts: int) -> None:
-        self.take(caller, *(-less for less in amounts))
+        self.take(caller, *[-less for less in amounts])
 
 
 class Share:

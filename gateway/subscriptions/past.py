@@ -116,7 +116,7 @@ def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
         np.concatenate(times),
         np.concatenate(keys) if keys else np.zeros((lon.shape[0], 0), np.int64),
         (ends, every),
-        (rows, np.concatenate([*flat, NAMED_ID - every[named]])),
+        (rows, np.concatenate([*flat, NAMED_ID - every[named]]).astype(np.int64)),
         np.concatenate(visible),
         vocabulary.reserved,
     )

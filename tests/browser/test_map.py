@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.browsing import chromium, visit
 from tests.support.endpoints import Endpoint, answer
-from tests.support.serving import NDJSON, Served, lines_of
+from tests.support.serving import NDJSON, Replayed, Served, lines_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -324,3 +324,40 @@ def test_map_whose_tiles_do_not_come_says_so_and_stays_a_map(browser, tmp_path):
             seen.open()
             seen.until(lambda: f"127.0.0.1:{tiles.port}" in seen.text("#map-note"))
             assert seen.page.evaluate("skyray.world.map.queryRenderedFeatures({ layers: ['land'] }).length") > 0
+
+
+# ------------------------------------------------------------------------------------------------------- objects
+
+
+def drawn(seen):
+    """Object, seq and longitude of each point."""
+    points = seen.page.evaluate("[...skyray.world.points].map(([seq, one]) => [one.object, seq, 360 * one.x - 180])")
+    return sorted((name, seq, round(lon, 6)) for name, seq, lon in points)
+
+
+def test_map_of_objects_draws_the_version_that_lives_also_in_a_replay(browser, tmp_path):
+    """One moves within its result, of which nobody is told, one moves out, one ends."""
+    with Served(tmp_path / "out", "--objects") as one:
+        one.call("PUT", "/v1/subscriptions/trams", {"kind": "boolean", "keywords": "tram", "region": [10, 40, 20, 50]})
+
+        def post(name, lon):
+            message = {"object_id": name, "deleted": True}
+            message = {"object_id": name, "text": "tram", "lat": 45, "lon": lon} if lon else message
+            assert one.call("POST", "/v1/messages?wait=delivered", message).json["delivered"]
+
+        with visited(browser, one, LAPTOP) as seen:
+            for name in "abc":
+                post(name, 11)
+            seen.until(lambda: drawn(seen) == [("a", 0, 11), ("b", 1, 11), ("c", 2, 11)])
+            for name, lon in (("a", 12), ("b", 30), ("c", None)):
+                post(name, lon)
+            seen.until(lambda: drawn(seen) == [("a", 3, 12)])
+            labels = "[...document.querySelectorAll('#updates .object')].map((one) => one.textContent).sort()"
+            seen.until(lambda: seen.page.evaluate(labels) == ["a", "b", "b", "c", "c"])
+        one.end()
+    with Replayed(tmp_path / "out") as again, visit(browser, again.port, *LAPTOP) as seen:
+        seen.open(status="Replay")
+        seen.until(lambda: drawn(seen) == [("a", 3, 12), ("b", 4, 30)])
+        seen.page.focus("#position")
+        seen.page.keyboard.press("Home")
+        seen.until(lambda: drawn(seen) == [("a", 0, 11)])

@@ -20,6 +20,7 @@ import { Why } from "/page/why.js";
 
 const MOST_MESSAGES = 3000;
 const LATEST = 100; // messages that the first view looks for
+const MOST_ASKED = 100; // objects that are looked for at a time
 
 let subscriptions = null; // how many are active
 const messages = new Map(); // seq -> what is known of a message
@@ -34,7 +35,7 @@ function remember(message) {
 }
 
 function open(seq, subscription = picked.id) {
-  const message = messages.get(seq) ?? picked.rows.get(seq);
+  const message = messages.get(seq) ?? [...picked.rows.values()].find((row) => row.seq === seq);
   if (!message) return;
   world.centre(message.lon, message.lat);
   ask(message, subscription);
@@ -79,7 +80,7 @@ const form = new SubscribeForm(placeFields, {
 });
 const publish = new PublishForm((message) => {
   remember(message);
-  world.points.light(message.seq, message.lon, message.lat);
+  world.points.light(message);
 });
 
 // The list has updates of the picked subscription alone, or of all.
@@ -93,7 +94,7 @@ async function pick(id) {
   try {
     await picked.pick(id);
     bringIntoSight("picked");
-    for (const { seq, lon, lat } of picked.rows.values()) world.points.place(seq, lon, lat);
+    for (const row of picked.rows.values()) world.points.place(row);
   } catch (error) {
     status.say(error.message);
   }
@@ -118,7 +119,8 @@ function follow() {
       updates.add(update);
       picked.take(update);
       remember(update);
-      if (update.change !== "leave") world.points.light(update.seq, update.lon, update.lat);
+      if (update.change === "leave") world.points.end(update.object_id, update.seq);
+      else world.points.light(update);
     },
     onState: () => status?.draw(),
     onGap: (gap) => status.gap(gap),
@@ -131,24 +133,27 @@ function replay(run) {
   tabs.select("tab-active");
   byId("updates-empty").textContent = "No updates up to here.";
   return new Replay(run, {
-    onStep: (came, changed, anew) => {
-      if (anew) world.points.clear();
-      for (const message of came) {
-        remember(message);
-        world.points.place(message.seq, message.lon, message.lat, true);
-      }
+    onStep: (came, changed, anew, whole) => {
+      if (anew || (whole && came.some((message) => message.object_id))) world.points.clear();
+      const lasting = new Set(came.map((message) => message.seq));
       for (const update of changed) {
         remember(update);
-        if (update.change === "leave") continue;
-        if (anew) world.points.place(update.seq, update.lon, update.lat);
-        else world.points.light(update.seq, update.lon, update.lat);
+        if (update.object_id && !lasting.has(update.seq)) world.points.end(update.object_id, update.seq);
+        else if (update.change === "leave") continue;
+        else if (anew) world.points.place(update);
+        else world.points.light(update);
+      }
+      for (const message of came) {
+        remember(message);
+        if (message.deleted) world.points.end(message.object_id);
+        else world.points.place(message, true);
       }
       if (anew) updates.replace(changed);
       else for (const update of changed) updates.add(update);
     },
     onMove: async () => {
       await Promise.all([picked.read(), active.load()]);
-      for (const { seq, lon, lat } of picked.rows.values()) world.points.place(seq, lon, lat);
+      for (const row of picked.rows.values()) world.points.place(row);
     },
     onError: (error) => status.say(error.message),
   });
@@ -213,9 +218,31 @@ async function look() {
   if (!("messages" in health)) return; // it starts
   if (health.subscriptions !== subscriptions) active.load(); // others subscribe too
   subscriptions = health.subscriptions;
+  await followObjects();
+}
+
+// An object may move where nobody is told of it: its point follows the version that lives, some objects at a time.
+async function followObjects() {
+  const drawn = [...world.points.versions.keys()];
+  if (!facts.objects || !drawn.length || document.hidden) return;
+  if (turn >= drawn.length) turn = 0;
+  const asked = drawn.slice(turn, turn + MOST_ASKED);
+  turn += MOST_ASKED;
+  const query = new URLSearchParams(asked.map((id) => ["id", id]));
+  const found = await call("GET", `/v1/objects?${query}`, undefined, { quiet: true }).catch(() => null);
+  if (!found) return;
+  const living = new Map(found.objects.map((version) => [version.object_id, version]));
+  for (const id of asked.filter((one) => !living.has(one))) world.points.end(id);
+  for (const version of living.values()) {
+    remember(version);
+    world.points.move(version);
+  }
+  const isOlder = ({ object_id: id, seq }) => seq < living.get(id)?.seq;
+  if ([...picked.rows.values()].some(isOlder)) await picked.read();
 }
 
 let status = null;
+let turn = 0;
 let latest = [];
 const facts = await call("GET", "/v1/stream").catch(() => ({}));
 useAttributes(facts.attributes);

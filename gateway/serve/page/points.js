@@ -14,9 +14,10 @@ const RADIANS = Math.PI / 180;
 const across = (lon) => (lon + 180) / 360;
 const down = (lat) => 0.5 - Math.asinh(Math.tan(lat * RADIANS)) / (2 * Math.PI);
 
-export class Points extends Map { // seq -> { x, y, since, quiet }; the newest last
+export class Points extends Map { // seq -> { x, y, since, quiet, object }; the newest last
   constructor() {
     super();
+    this.versions = new Map(); // object -> seq of its version that is drawn: there is one
     this.map = null;
     this.changed = false;
     this.drawnAt = 0;
@@ -43,25 +44,49 @@ export class Points extends Map { // seq -> { x, y, since, quiet }; the newest l
   }
 
   // A message lights up; of many the newest stay.
-  light(seq, lon, lat) {
-    this.put(seq, lon, lat, performance.now(), false);
+  light(message) {
+    this.put(message, performance.now(), false);
   }
 
   // A point that does not light up: a message of a result, or a quiet one, which is in none.
-  place(seq, lon, lat, quiet = false) {
-    const there = this.get(seq);
-    if (!there || (there.quiet && !quiet)) this.put(seq, lon, lat, -LIT_MS, quiet);
+  place(message, quiet = false) {
+    const there = this.get(message.seq);
+    if (!there || (there.quiet && !quiet)) this.put(message, -LIT_MS, quiet);
   }
 
-  put(seq, lon, lat, since, quiet) {
+  put({ seq, lon, lat, object_id: object }, since, quiet) {
+    if (object) {
+      const drawn = this.versions.get(object) ?? seq;
+      if (drawn > seq) return;
+      this.delete(drawn);
+    }
     this.delete(seq);
-    this.set(seq, { x: across(lon), y: down(lat), since, quiet });
+    this.set(seq, { x: across(lon), y: down(lat), since, quiet, object });
+    if (object) this.versions.set(object, seq);
     if (this.size > MOST_POINTS) this.delete(this.keys().next().value);
     this.changed = true;
   }
 
+  // An object that is drawn is where this version is.
+  move(version) {
+    const there = this.get(this.versions.get(version.object_id));
+    if (there) this.put(version, there.since, there.quiet);
+  }
+
+  // A version of an object has ended, or with no seq whichever is drawn.
+  end(object, seq = this.versions.get(object)) {
+    if (object && seq !== undefined) this.delete(seq);
+  }
+
+  delete(seq) {
+    this.versions.delete(this.get(seq)?.object);
+    this.changed = true;
+    return super.delete(seq);
+  }
+
   clear() {
     super.clear();
+    this.versions.clear();
     this.changed = true;
   }
 

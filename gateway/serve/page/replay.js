@@ -9,7 +9,7 @@ const MOST_UPDATES = 1000; // of a step: the newest
 const MOST_MESSAGES = 300;
 
 export class Replay {
-  // run: of /v1/stream; onStep(messages, updates, anew), async onMove() once it stands elsewhere, onError(error)
+  // run: of /v1/stream; onStep(messages, updates, anew, whether messages of the step are left out), async onMove() once it stands elsewhere, onError(error)
   constructor(run, { onStep, onMove, onError }) {
     this.run = run;
     this.onStep = onStep;
@@ -64,7 +64,7 @@ export class Replay {
       const updates = lines.filter((line) => line.change);
       this.position = seq;
       lookAt(seq);
-      this.onStep(messages, updates, anew);
+      this.onStep(messages, updates, anew, anew || seq - before > MOST_MESSAGES);
       this.say(messages.at(-1));
       await this.onMove();
     }

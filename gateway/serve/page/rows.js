@@ -48,7 +48,8 @@ export function resultRow(result, kind) {
 // A row of a message; the list that it is in opens the message of `data-seq`.
 export function messageRow(message, dataset, head) {
   const text = element("span", { className: "text" }, message.text || "(no text)");
-  return element("li", { dataset }, element("button", { type: "button", className: "row", dataset: { seq: message.seq } }, head, text));
+  const object = message.object_id ? element("span", { className: "where object" }, message.object_id) : null;
+  return element("li", { dataset }, element("button", { type: "button", className: "row", dataset: { seq: message.seq } }, head, text, object));
 }
 
 // Where a subscription is, in a few words.
