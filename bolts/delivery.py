@@ -550,12 +550,13 @@ class DeliveryBolt(Bolt):
 
         An update of boundary b names a message of its batch or one alive at b - 1, and boundaries up to the watermark
         have no more updates: a message dead there is never named again, unless a cumulative result has it. No message
-        up to a batch lives longer than that batch's floor plus the window, in a count its last seq.
+        up to a batch lives longer than that batch's floor plus the window, or in a count window its last seq.
         """
         watermark = self.watermark
         while self.open and self.open[0].boundary.number < watermark:
             last, floor = self.open[0].boundary.last_seq, self.open[0].boundary.floor
-            self.retained.expiries.append((last, last if self.window.kind == "count" else floor + self.window.length))
+            life = floor + self.window.length  # of a count window the seq, where deletions have made the floor lower
+            self.retained.expiries.append((last, max(life, last) if self.window.kind == "count" else life))
             self.open.popleft()
         if not self.open or self.open[0].boundary.number != watermark:
             return
