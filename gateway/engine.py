@@ -47,7 +47,7 @@ from matching.space import DISTANCE, Space
 from matching.validate import DELETE, ParsedMessage, ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Boundary, Floors, Window, stream_time
-from matching.words.message_words import MessageTerms, weigh
+from matching.words.message_words import MessageTerms
 from spouts.cutting import Rows
 from spouts.manifest import read_manifest
 from spouts.messages import MessageBlock
@@ -472,10 +472,9 @@ class Engine:
 
     def _read(self, seqs: Iterable[int]) -> dict[int, Row]:
         wanted, schema = list(seqs), self.vocabulary.attributes
-        vectors = weigh(self._terms(wanted)[1], self.vocabulary.idf)
-        terms = np.split(vectors.terms, vectors.offsets[1:-1])
-        found = zip(wanted, terms, strict=False)
-        return {seq: message_row(self._messages_by_seq[seq].parsed, ids.tolist(), schema) for seq, ids in found}
+        terms = self._terms(wanted)[1]
+        found = zip(wanted, np.split(terms.ids, terms.offsets[1:-1]), strict=False)
+        return {seq: message_row(self._messages_by_seq[seq].parsed, ids, schema) for seq, ids in found}
 
     def _terms(self, seqs: Iterable[int]) -> tuple[MessageBlock, MessageTerms]:
         """Messages that are kept, and their terms as of their batches."""

@@ -4,7 +4,7 @@ A long list of results or updates reads the same groups again and again: the las
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,21 +14,23 @@ import pyarrow as pa
 
 from matching.attributes import ATTRIBUTE, AttributeSchema
 from matching.errors import InputError
+from matching.model import Int32
+from matching.pieces import with_named
 from matching.validate import ParsedMessage
 from spouts.columns import AHEAD, first_line
 from spouts.message_files import list_message_files, opened
 
-_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", AHEAD)
+_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", "word_order", AHEAD)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Bytes of groups that are kept: some 800,000 messages as short as tweets.
 KEPT_BYTES = 128 * 2**20
 
 
 class Row(NamedTuple):
-    """A message as the ETL wrote it; degrees, `terms` by id, `event_time` a datetime or None.
+    """A message as the ETL wrote it; degrees, `event_time` a datetime or None.
 
-    `ahead`: a live stream has set it aside, as it was dated too far ahead. `attributes` has those with a value, by
-    name; times in microseconds since 1970.
+    `terms` by id, also those of words that hashtags name. `ahead`: a live stream has set it aside, as it was dated too
+    far ahead. `attributes` has those with a value, by name; times in microseconds since 1970.
     """
 
     message_id: str
@@ -119,7 +121,7 @@ def _read_group(group: _Group) -> pa.Table:
 
 
 def _row(row: dict[str, Any]) -> Row:
-    terms = frozenset(row["terms"] or ())
+    terms = frozenset(row["terms"] or ()) | _terms_of(row.get("word_order") or ())
     place = row["message_id"], row["lon"], row["lat"]
     attributes = {
         name.removeprefix(ATTRIBUTE): value
@@ -129,11 +131,17 @@ def _row(row: dict[str, Any]) -> Row:
     return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes)
 
 
-def message_row(parsed: ParsedMessage, terms: Iterable[int], schema: AttributeSchema) -> Row:
-    """A message with these terms; it has no value of attributes that were declared after it."""
+def _terms_of(order: Sequence[int] | Int32) -> frozenset[int]:
+    """The terms of words in order of appearance, also of those that hashtags name."""
+    ids = with_named(np.asarray(order, np.int32))
+    return frozenset(ids[ids >= 0].tolist())
+
+
+def message_row(parsed: ParsedMessage, order: Sequence[int] | Int32, schema: AttributeSchema) -> Row:
+    """A message with these words in order of appearance; it has no value of attributes that were declared after it."""
     time_us = parsed.event_time_us
     moment = None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
     named = zip(schema.attributes, parsed.attributes, strict=False)
     attributes = {one.name: value for one, value in named if value is not None}
     place = parsed.message_id, parsed.lon, parsed.lat
-    return Row(*place, moment, parsed.text, frozenset(terms), parsed.ahead, attributes)
+    return Row(*place, moment, parsed.text, _terms_of(order), parsed.ahead, attributes)

@@ -379,7 +379,7 @@ class Asking:
             at, record = next(self._wal.records_from(seq))
             block, terms = block_of(record, at, self._admission.space, self._wal.log)
             ids = terms.ids[terms.offsets[seq - at] : terms.offsets[seq - at + 1]]
-            found[seq] = message_row(block.message(seq - at), ids[ids >= 0].tolist(), schema)
+            found[seq] = message_row(block.message(seq - at), ids, schema)
         return found
 
     def _stream_time(self, last_seq: int) -> int:

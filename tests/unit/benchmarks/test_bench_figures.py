@@ -10,7 +10,7 @@ from matching.errors import ConfigError
 from tests.support.etl_folder import random_rows, write_etl
 
 
-@pytest.mark.parametrize("name", [pytest.param("k", marks=pytest.mark.long), "pruning"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in ("k", "pruning")])
 def test_figure_is_measured_checked_and_drawn(name, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "PAGE", figures.PAGE._replace(rounds=1))
     told = []
