@@ -339,7 +339,14 @@ class Lucene(Peer):
     name = "lucene"
     passes, threads, batch = 2, 1, 1
     install = runtimes.LUCENE_INSTALL
-    _flags = "-Xmx6g", "-Xmn1500m", "-XX:+UseSerialGC", "--add-modules=jdk.incubator.vector"
+    # caches of the runtime itself would be in the size of the heap, and leave it at any time
+    _flags = (
+        "-Xmx6g",
+        "-Xmn1500m",
+        "-XX:+UseSerialGC",
+        "-XX:SoftRefLRUPolicyMSPerMB=0",
+        "--add-modules=jdk.incubator.vector",
+    )
 
     @classmethod
     def absence(cls) -> str | None:
