@@ -130,7 +130,7 @@ KINDS = Kinds(
                 i3="baselines.skyline.i3:I3",
                 inverted_kd="baselines.skyline.inverted_kd:InvertedKd",
             ),
-            beside={"tuples": 1.0, "aggregation": 0.1, "delivery": 0.02},
+            beside={"tuples": 1.0, "aggregation": 0.2, "delivery": 0.02},
             # theirs are the widest rectangles, and any keyword will do
             recipe=Recipe("distributed skyline", side=0.1, square=True, share=10),
         ),
