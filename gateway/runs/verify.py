@@ -209,15 +209,17 @@ def _compare_updates(run: RunReader, chosen: Sample, truth: Truth, report: Verif
     ):
         if count:
             report.faults.append(f"{count:,} {what}")
-    surplus, difference = _difference(_kept(run, delivered), truth.events)
+    compared = _kept(run, delivered)
+    surplus, difference = _difference(compared, truth.events)
     lost = difference < 0
     ends, table = boundary_ends(run, truth.messages), run.changes.table.take(chosen.numbers)
-    of_delivered, of_surplus = (
-        table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (delivered, surplus)
+    of_oracle, of_delivered, of_surplus = (
+        table.kind[owners(rows, ends, chosen.id_row, table.at)] for rows in (truth.events, compared, surplus)
     )
     for code, kind in enumerate(run.changes.kinds.names):
         if kind in report.subscriptions:
             of_kind = of_surplus == code
+            report.oracle_updates[kind] = int((of_oracle == code).sum())
             report.delivered_updates[kind] = int((of_delivered == code).sum())
             report.missing[kind] = int(-difference[lost & of_kind].sum())
             report.extra[kind] = int(difference[~lost & of_kind].sum())

@@ -96,6 +96,7 @@ def test_stream_pruned_between_lives_gives_what_its_twin_gives(tmp_path, window,
         cuts.append(prune(pruned, tmp_path, 20))
         for folder in (whole, pruned):
             verdict = verify_run(folder)
+            assert verdict.oracle_updates == verdict.delivered_updates
             assert verdict.exact, verdict.render()
     firsts = [first for first, _ in cuts]
     assert firsts == sorted(firsts) and firsts[-1] > 0
