@@ -610,7 +610,7 @@ class DeliveryBolt(Bolt):
 def _rows_of_each(as_of: Int64, last_seqs: Int64) -> Int64:
     """How many updates are of each boundary, by their last seqs (ascending); one more if an update is of a later one.
 
-    O(n) where all are of one boundary, as those of a batch are unless some come late.
+    O(n) if all updates belong to one boundary, else O(n log boundaries).
     """
     if as_of.shape[0] > 1:
         first, last = np.searchsorted(last_seqs, (as_of.min(), as_of.max())).tolist()

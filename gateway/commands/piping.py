@@ -54,7 +54,7 @@ def pipe_stream(
     if to and settings.get("checkpoint_every") == 0:
         raise ConfigError("--checkpoint-every 0: --to delivers what checkpoints commit; leave it out")
     if not retained.keeps_all and (out is None or settings.get("checkpoint_every") == 0):
-        raise ConfigError("[retain]: what is kept is in a folder with checkpoints; name one with --out")
+        raise ConfigError("[retain] needs a folder with checkpoints; name one with --out")
     source = source_of(offered.from_) if offered.from_ else None
     deliveries = Deliveries(to)
     terminal = Terminal()

@@ -1,4 +1,4 @@
-"""`skyray prune`: what is no longer to be kept of a stream that does not run."""
+"""`skyray prune`: removes the oldest messages and updates of a stream that does not run."""
 
 import tempfile
 import time
