@@ -11,7 +11,7 @@ from tests.support.boolean_tables import SPACE, engine_pairs, oracle_pairs
 
 EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
 #: The first of an engine compiles it.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+pytestmark = pytest.mark.wide
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.support.skyline_streams import MANY_COUNTRIES, SPACE, TREES, run
 
 CAPACITIES = {"il_quadtree": linear.CAPACITY, "i3": paged.PAGE}
 #: The first of an index compiles it.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+pytestmark = pytest.mark.wide
 
 
 @pytest.mark.parametrize("name", ["i3", "il_quadtree"])

@@ -7,7 +7,7 @@ from tests.support.browsing import chromium, visit
 from tests.support.serving import Served, call, kill
 from topology.settings import KEYS
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 
 def test_page_asks_for_a_key_and_its_stream_goes_on_with_a_new_ticket(tmp_path):

@@ -11,7 +11,7 @@ from tests.support.browsing import chromium, visit
 from tests.support.endpoints import Endpoint, answer
 from tests.support.serving import NDJSON, Replayed, Served, lines_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 #: 19,000 subscriptions of Berlin, each a circle of 300 m.
 MANY = [

@@ -12,7 +12,7 @@ from tests.support.endpoints import Endpoint, answers
 from tests.support.nats_sinking import NAME, SUBJECT, create
 from tests.support.serving import NDJSON, Served, free_port, kill, lines_of, position
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",

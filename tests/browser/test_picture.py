@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.page_picture import make
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 
 def test_picture_is_made_of_a_server_that_runs(tmp_path):

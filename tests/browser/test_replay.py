@@ -6,7 +6,7 @@ from tests.support.browsing import VIEWS, chromium, visit
 from tests.support.serving import Replayed
 from tests.support.small_runs import MESSAGES, small_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.browser
 
 LAST = MESSAGES - 1
 

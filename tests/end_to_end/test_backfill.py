@@ -3,12 +3,9 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from gateway.runs.verify import verify_run
 from tests.support.serving import Served
-
-pytestmark = pytest.mark.timeout(600)
 
 WORDS = ["tea", "cake", "rum", "fish"]
 DAY_S, BEGAN_S = 86_400, 1_577_836_800

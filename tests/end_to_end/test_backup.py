@@ -16,7 +16,6 @@ from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.serving import Served, kill
 from tests.support.small_runs import small_run
 
-pytestmark = pytest.mark.timeout(400)
 OPTIONS = ["--world", BOX, "--window", "count:60", "--set", "recovery.checkpoint_every=0.3"]
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("ramen", "coffee", "museum", "harbour", "concert", "bakery", "market", "bridge", "library", "garden")
 
-pytestmark = [pytest.mark.spark, pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
 
 def skyray(*arguments, code=0):

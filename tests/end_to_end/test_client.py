@@ -16,7 +16,7 @@ from tests.support.live_streams import read_table
 from tests.support.processes import Command
 from tests.support.serving import FIELDS, Served, free_port, kill, written
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 #: Messages, those of a request, updates between two pauses, and messages that a paused client misses at least.
 MESSAGES, GROUP, PAUSE, MISSED = 900, 20, 600, 60

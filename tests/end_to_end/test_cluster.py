@@ -12,7 +12,7 @@ from tests.support.topologies import differences, plan_of
 from tests.support.worlds import Recipe, make_world
 from topology.core.executors.ray import run_ray
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
 
 @pytest.fixture(scope="module")

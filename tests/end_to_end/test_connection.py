@@ -15,7 +15,7 @@ from gateway.cli import main
 from tests.support.covering import tiered
 from tests.support.processes import Command, small_run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

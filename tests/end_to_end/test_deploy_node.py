@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.processes import MARK, ROOT, Command, command_line, marked, small_run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.ray
 
 #: A token of its own needs a home of its own; kernels that are compiled already do not.
 KERNELS = {"SKYRAY_KERNEL_CACHE": os.environ.get("SKYRAY_KERNEL_CACHE") or str(Path.home() / ".cache")}

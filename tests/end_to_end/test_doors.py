@@ -166,7 +166,6 @@ def test_doors_stories_have_what_they_are_for():
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_doors_etl_and_run_tell_what_live_does(tmp_path):
     """The ETL takes an id once: what comes again under it has an id of its own there, and is about the same object."""
     batches = story(5, in_order=True)
@@ -191,7 +190,6 @@ def test_doors_etl_and_run_tell_what_live_does(tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.timeout(300)
 def test_doors_what_live_leaves_is_run_again_on_ray(words, tmp_path):
     _, digest, _ = by_live(story(1), "time:1500", words, tmp_path / "live")
     many = {"query_bolts": 3, "tuple_bolts": 2, "placement": "shared"}

@@ -9,7 +9,7 @@ from gateway.shell.places import places
 from matching.kinds import KINDS
 from tests.support.processes import Command
 
-pytestmark = [pytest.mark.spark, pytest.mark.wide, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.wide]
 
 
 def test_feed_demo_is_exact_and_the_same_as_a_run_over_its_log(tmp_path):

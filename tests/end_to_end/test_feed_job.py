@@ -12,7 +12,7 @@ import pytest
 from spark_etl.feed_folder import FeedSink
 from tests.support.processes import ROOT, Command
 
-pytestmark = [pytest.mark.spark, pytest.mark.wide, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.wide]
 _ROWS = [{"id": f"m{n}", "body": f"ramen {n}", "y": 95 if n % 10 == 9 else 1, "x": n} for n in range(100)]
 
 

@@ -15,7 +15,7 @@ from spark_etl.feed_options import FeedOptions
 from spark_etl.options import EtlOptions
 from tests.support.brokers import STREAM, NatsBroker, read_all
 
-pytestmark = [pytest.mark.spark, pytest.mark.wide, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.wide]
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,6 @@ def test_filters_every_pair_of_settings_equals_oracle(row):
 
 
 @pytest.mark.parametrize("first", tiered(range(0, 200, 25), 8))
-@pytest.mark.timeout(300)
 def test_filters_random_configurations_equal_oracle(first):
     for seed in range(first, first + 25):
         rng = np.random.default_rng([seed, 7])
@@ -103,7 +102,6 @@ ENGINES = [
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)  # the first of an engine compiles it
 @pytest.mark.parametrize("row", ENGINES, ids=lambda row: "-".join(row.values()))
 def test_filters_in_every_engine_equal_oracle(row):
     code = KINDS.named(row["kind"]).code
@@ -139,7 +137,6 @@ def test_filter_forgotten_by_results_since_registration_is_found(monkeypatch):
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
     ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.documents import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 
 WORDS = ("Café", "crème", "open", "late", "bakery", "closed", "tea")
 ETL = ("etl", "shops.csv", "--delimiter", ";", "--column", "text=remark", "--column", "id=shop")

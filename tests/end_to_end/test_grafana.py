@@ -9,7 +9,7 @@ from gateway.metrics import source_families
 from tests.support.prometheus import Prometheus
 from tests.support.serving import Served
 
-pytestmark = [pytest.mark.promtool, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.promtool, pytest.mark.long]
 
 BOARD = json.loads((Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "skyray.json").read_text())
 SOURCE = {"name": "nats", "state": "reading"}

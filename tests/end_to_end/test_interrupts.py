@@ -9,7 +9,7 @@ import pytest
 from tests.support.covering import tiered
 from tests.support.processes import Command, small_run
 
-pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.fault]
 
 NAMED = [
     pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),

@@ -46,7 +46,6 @@ def recipe_of(row: dict, **more) -> Recipe:
     return Recipe(kinds=KINDS_BESIDE, churn=0.7, **{name: row[name] for name in ours}, **more)
 
 
-@pytest.mark.timeout(300)  # the first of an engine compiles it
 @pytest.mark.parametrize(
     "row", tiered(pairwise(SETTINGS), 3, plain=DEFAULTS), ids=lambda row: "-".join(map(str, row.values()))
 )
@@ -59,7 +58,6 @@ def test_lasting_topology_every_pair_of_settings_equals_oracle(row):
     tiered([{"first": n, "engines": {}} for n in range(0, 200, 25)], 8, plain={"engines": DEFAULTS}),
     ids=lambda part: str(part["first"]),
 )
-@pytest.mark.timeout(600)
 def test_lasting_topology_random_configurations_equal_oracle(part):
     for seed in range(part["first"], part["first"] + 25):
         rng = np.random.default_rng(seed)
@@ -68,7 +66,6 @@ def test_lasting_topology_random_configurations_equal_oracle(part):
         assert not (told := told_wrong(recipe, seed, row)), f"seed {seed}: {told}"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("router", ["hashing", "dkm-sks"])
 def test_lasting_topology_after_the_last_has_left_holds_nothing(router):
     world = without_the_last(make_world(Recipe(kinds=KINDS_BESIDE, messages=120), 52))
@@ -78,7 +75,6 @@ def test_lasting_topology_after_the_last_has_left_holds_nothing(router):
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(
     ("router", "tasks", "window", "together"), tiered([pytest.param(*corner) for corner in RAY_CORNERS], 8)

@@ -20,7 +20,7 @@ from tests.support.faulty_runs import newest_actors
 from tests.support.live_streams import digest_of_run, read_table
 from tests.support.processes import Command
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 MESSAGES = 2_400
 #: Parts of the stream, each of which has a word of its own that is in no vocabulary.

@@ -18,7 +18,7 @@ from tests.support.documents import ROOT, blocks
 from tests.support.etl_folder import random_rows, write_etl
 from tests.support.live_streams import read_table
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 MESSAGES = 300
 

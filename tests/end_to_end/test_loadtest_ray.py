@@ -7,7 +7,7 @@ import pytest
 import gateway.cli as cli
 from tests.support.processes import Command
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.ray
 
 
 @pytest.mark.long

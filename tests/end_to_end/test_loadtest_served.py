@@ -9,8 +9,6 @@ from gateway.serve.keys import create_key
 from tests.support.processes import Command
 from tests.support.serving import Served
 
-pytestmark = pytest.mark.timeout(300)
-
 FEW = ["--count", "boolean=900", "--count", "topk=60", "--count", "knn=30", "--count", "skyline=10", "--filters", "0.3"]
 
 

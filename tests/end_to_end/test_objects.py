@@ -94,7 +94,6 @@ def test_run_of_objects_is_exact_under_every_router(tmp_path, router):
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_session")
-@pytest.mark.timeout(180)
 def test_run_of_objects_on_ray_is_exact(tmp_path):
     write_etl(tmp_path / "etl", versions(120, 3), attributes=PRICE)
     requested(tmp_path / "asked.jsonl")
@@ -233,7 +232,6 @@ def test_run_of_messages_rejects_a_row_that_compares_versions(tmp_path):
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(300)
 def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kill(tmp_path):
     """A listing is posted, edited, moved away and back, and deleted, with a kill in between; the folder is verified."""
     out, port = tmp_path / "out", free_port()
@@ -273,7 +271,6 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(300)
 def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client_also_after_a_kill(tmp_path):
     """Two edits of the price, a kill -9 between them, and a deletion; who asks for changes, for a drop, for prices."""
     out, port = tmp_path / "out", free_port()
@@ -339,7 +336,6 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(300)
 def test_objects_of_a_server_are_read_and_end_by_time_also_after_a_kill(tmp_path):
     """One version ends after a kill, one is replaced before its time; the stream is quiet when they end."""
     out, port, flat = tmp_path / "out", free_port(), {"text": "a flat", "lon": 1.0, "lat": 1.0}
@@ -438,7 +434,6 @@ def test_ranked_versions_are_explained_among_the_objects_that_live_by_a_run_and_
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(300)
 def test_served_objects_are_found_by_id_counted_and_explained_among_those_that_live(tmp_path):
     """The last version of one moves within its result, whose update is older than the window."""
     out, port = tmp_path / "out", free_port()

@@ -12,8 +12,6 @@ from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.serving import Served, kill
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def command(capsys):

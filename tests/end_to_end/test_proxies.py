@@ -21,8 +21,6 @@ SERVICE = Path(__file__).resolve().parents[2] / "deploy" / "service"
 NAME = "stream.example.org"
 PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def nginx(folder, port, upstream):
     site = (SERVICE / "nginx.conf").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{upstream}")

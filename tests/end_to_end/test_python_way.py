@@ -10,7 +10,7 @@ from tests.support.documents import blocks
 
 PAGE = "docs/python.md"
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def write_data(folder):

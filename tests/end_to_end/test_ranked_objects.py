@@ -118,7 +118,6 @@ def test_run_of_messages_refuses_a_window_of_living_objects(tmp_path):
         run(settings(tmp_path, "out", objects=False))
 
 
-@pytest.mark.timeout(300)
 def test_results_of_a_server_have_the_living_versions_with_their_scores(tmp_path):
     """An object that stays has no update: what is read is held against an engine's results, batch by batch."""
     asked = [

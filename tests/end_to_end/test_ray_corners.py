@@ -15,7 +15,7 @@ from topology.placement import LIGHT
 from topology.running import run
 from topology.settings import RunConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 
 #: Changes in the middle of batches, ties, late messages, rectangles: whatever tells a wrong topology from a right one.
 WORLD = Recipe(batch=10, messages=300, window="count:50", ranges=0.2, grid=3, subscriptions=60)

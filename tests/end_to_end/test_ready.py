@@ -8,7 +8,7 @@ import pytest
 from tests.support.processes import Command
 from tests.support.serving import NDJSON, Served, call, free_port, kill, lines_of
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.fault
 
 SUBSCRIPTIONS = 4_000
 

@@ -14,7 +14,7 @@ from topology.core.executors.balancing import Balance
 from topology.running import run
 from topology.settings import RunConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 
 MESSAGES, MOST = 8_000, 1.01
 

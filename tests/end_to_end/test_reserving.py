@@ -9,7 +9,7 @@ from tests.support.example_topologies import pipeline
 from topology.core.api.resources import Needs, Resources
 from topology.core.executors.ray import run_ray
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 #: Of the eight CPUs of the session.
 SIX = {name: Resources(2.0) for name in ("numbers", "pass", "ack")}
 

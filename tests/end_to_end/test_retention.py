@@ -31,9 +31,6 @@ from tests.support.beside import random_message, random_subscription
 from tests.support.live_streams import Stream
 from topology.folder import RunFolder
 
-pytestmark = pytest.mark.timeout(400)
-
-
 #: Other numbers of tasks than those of the life before.
 OTHER = ({}, {"query_bolts": 2, "tuple_bolts": 2, "delivery_bolts": 2, "router": "location"})
 

@@ -12,7 +12,7 @@ from tests.support.processes import NEAR
 from topology.running import run
 from topology.settings import RunConfig
 
-pytestmark = [pytest.mark.spark, pytest.mark.wide, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.wide]
 
 
 def counted(path, columns):

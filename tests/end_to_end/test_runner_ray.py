@@ -29,7 +29,7 @@ from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
 from topology.core.executors.ray_private import log_folder
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 
 
 def figures(report, name, task=0):

@@ -16,7 +16,7 @@ from tests.support.live_streams import read_table
 from tests.support.processes import Command
 from tests.support.serving import NDJSON, Follower, Served, call, events_of, free_port, kill, lines_of
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 
 def last_epoch(out):

@@ -12,7 +12,7 @@ from matching.kinds import KINDS
 from tests.support.processes import Command
 from tests.support.serving import Follower, call
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 
 def test_demo_from_nothing_to_updates_that_are_exact():

@@ -9,7 +9,7 @@ from tests.support.skyline_worlds import Recipe
 from topology.core.executors.ray import run_ray
 from topology.placement import LIGHT
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_session")]
 
 COUNT = Recipe("count:60", batches=16, batch=10, subscriptions=25, objects=25, deletes=0.1)
 TIME = Recipe("time:40", batches=16, batch=10, subscriptions=25, objects=25, deletes=0.1, late=10, tick=2)

@@ -117,7 +117,6 @@ def run_random(seed: int, messages: int = 42, batches=(3, 7, 14), **chosen: str)
     tiered([{"first": n, "names": {}} for n in range(0, 200, 25)], 8, plain={"names": DEFAULTS}),
     ids=lambda part: str(part["first"]),
 )
-@pytest.mark.timeout(300)
 def test_skylines_random_configurations_equal_oracle(part):
     done = Counter()
     for seed in range(part["first"], part["first"] + 25):

@@ -90,7 +90,6 @@ def test_skyline_run_counts_candidates_into_the_optimum_of_signatures(etl, tmp_p
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("ray_session")
 def test_mixed_file_with_objects_is_exact_on_ray_as_people_type_it(etl, mixed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # where none of Ray's processes was started

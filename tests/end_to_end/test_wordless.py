@@ -68,7 +68,6 @@ def test_topology_without_keywords_equals_oracle_under_every_signature(router, m
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize(("router", "tasks"), [("hashing", (2, 2, 1, 1)), ("location", (3, 1, 2, 1))])
 def test_topology_on_ray_without_keywords_equals_oracle(router, tasks):

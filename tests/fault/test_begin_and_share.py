@@ -10,7 +10,7 @@ from matching.errors import ConfigError, InputError
 from tests.support.faulty_runs import FaultyRun, make_work
 from topology.core.checkpoint.store import CheckpointStore
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.fault
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from tests.support.clusters import OPEN, cluster_of
 from tests.support.faulty_runs import FaultyRun, make_work
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.fault]
 
 #: Ray notices the death of a node after 15 s unless it is told to look more often.
 HEALTH = {

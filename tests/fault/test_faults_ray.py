@@ -18,7 +18,7 @@ from topology.core.checkpoint.store import CheckpointStore
 from topology.core.executors.local import run_local
 from topology.core.executors.ray import run_ray
 
-pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.fault]
 
 MESSAGES = 6_000
 

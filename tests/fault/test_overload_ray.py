@@ -15,7 +15,7 @@ from tests.support.processes import Command
 from topology.running import run
 from topology.settings import RunConfig
 
-pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.fault, pytest.mark.cluster]
 
 MESSAGES, BATCH = 960_000, 120_000
 

@@ -51,9 +51,7 @@ def with_terms(work, first):
     return [row["seq"] for row in rows if row["seq"] >= first and row["terms"]]
 
 
-RAY = pytest.param(
-    1, {"executor": "ray", "checkpoint_every": 0.3}, marks=[pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(240)]
-)
+RAY = pytest.param(1, {"executor": "ray", "checkpoint_every": 0.3}, marks=[pytest.mark.ray, pytest.mark.long])
 
 
 @pytest.mark.parametrize(("count", "options"), [(1, {}), (3, {"query_bolts": 2}), RAY])

@@ -9,7 +9,7 @@ from topology.core.checkpoint.writer import SMALL_FRAGMENT_BYTES
 from topology.running import run
 from topology.settings import RunConfig
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.fault
 
 #: So many subscriptions have a file of their own.
 SUBSCRIPTIONS = 5_000

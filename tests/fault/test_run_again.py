@@ -9,7 +9,7 @@ import pytest
 from gateway import cli
 from tests.support.processes import Command, small_run
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.fault
 
 #: Runs the command line and kills it -9: MOMENT is the function at whose NUMBER-th call, before or after it.
 KILLED_AT = """

@@ -15,7 +15,7 @@ from topology.running import run
 from topology.scaling import REQUEST, write_request
 from topology.settings import load_config
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.fault
 
 #: All components, in both directions.
 MORE = {"query_bolts": 3, "tuple_bolts": 2, "distribution_bolts": 2, "aggregation_bolts": 2, "delivery_bolts": 2}

@@ -19,7 +19,7 @@ from tests.support.many_followers import Follower, Producer, Subscriber, await_,
 from tests.support.processes import Command
 from tests.support.serving import Served, call, free_port, kill, written
 
-pytestmark = [pytest.mark.fault]
+pytestmark = pytest.mark.fault
 
 SUBSCRIPTIONS = 60
 OPTIONS = (
@@ -181,7 +181,6 @@ def strikes_of(kills, least, most):
     return strike
 
 
-@pytest.mark.timeout(120)
 def test_serve_killed_twice_below_twenty_clients_nothing_is_missed_or_repeated(tmp_path):
     clients = Clients(tmp_path / "out", 20, 1_000, deliveries=(2, 4, 1))
     asyncio.run(clients.through(strikes_of(2, 400, 800)))

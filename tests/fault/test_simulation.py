@@ -102,7 +102,6 @@ def saved_run(story, machine, incarnation, resume=None):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", [*FAULTS, "mixed"])
 @pytest.mark.parametrize("story", LONG)
 def test_many_disturbed_histories_tell_what_an_undisturbed_one_tells(story, fault):

@@ -15,7 +15,7 @@ from tests.support.celled import Cramped, CrampedH, cells_of, check_blocks, chec
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+pytestmark = pytest.mark.wide
 
 
 class MostBuckets(Cramped):

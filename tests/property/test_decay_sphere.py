@@ -23,8 +23,6 @@ from topology.core.executors.local import run_local
 from topology.engines import check_distance
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 ENGINES = ("keyword_blocks", "inverted_file")
 RECIPES = {
     "plain": {"terms": 30, "radii": 0.5},

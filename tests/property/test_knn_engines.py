@@ -11,8 +11,6 @@ from tests.support.lasting import EveryPair, differences
 from tests.support.worlds import Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 FEWEST = BallLists.fewest
 #: Worlds of which a commit tests a few, and CI a few more.
 seeded = pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from tests.support.lasting import differences
 from tests.support.worlds import SPHERE, Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 ENGINES = (InfluenceGrid, SingleGrid, OneGrid, ManyGrids, WideBalls)
 named = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 

@@ -9,8 +9,6 @@ from tests.support.lasting import OPERATORS, EveryPair, differences
 from tests.support.worlds import Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 CODES = {"decay": DECAY, "knn": KNN}
 #: Of `EveryPair` some rows are enough: the others show the same room with an engine, and it takes four times as long.
 ENGINES = [

@@ -55,7 +55,6 @@ print([name for name, signatures in count().items() if signatures > before[name]
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_workload_no_kernel_is_compiled_while_the_stream_runs(tmp_path):
     """In a process of its own: one that has filled the results has more kernels than the warm-up gives."""
     where = [str(tmp_path / "alerts"), str(tmp_path / "run")]

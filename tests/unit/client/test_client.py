@@ -20,8 +20,6 @@ from tests.support.documents import blocks, text_of
 from tests.support.processes import ROOT
 from tests.support.serving import Served, free_port
 
-pytestmark = pytest.mark.timeout(180)
-
 REGION = [139, 35, 140, 36]
 
 

@@ -92,7 +92,6 @@ def test_borrowing_kernel_cannot_allocate():
 
 
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
-@pytest.mark.timeout(600)  # where nothing is compiled yet
 def test_whatever_kernels_allocate_is_freed():
     told = subprocess.run([sys.executable, "-c", COUNT], cwd=ROOT, capture_output=True, text=True, check=True)
     allocated, kept, infos, kept_infos = map(int, told.stdout.split())

@@ -29,8 +29,6 @@ from matching.model import DECAY, KEYWORDS_BY_KIND, NO_VECTORS, SubscriptionTabl
 from matching.storage.point_subscriptions import PointSubscriptions
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 MAX_DISTANCE = 1.1
 
 

@@ -93,7 +93,6 @@ def test_attributes_declared_by_conditions_are_exact_through_kills_and_with_othe
 
 @pytest.mark.ray
 @pytest.mark.long  # `test_filters.py` runs attributes on Ray, the test before this one other bolts
-@pytest.mark.timeout(600)
 def test_attributes_declared_later_are_the_same_on_ray_with_other_bolts(tmp_path):
     rng, out = np.random.default_rng(5), tmp_path / "out"
     out.mkdir()

@@ -108,7 +108,6 @@ def test_cli_loadtest_wrong_ramp_is_one_line(capsys, arguments, expected):
     assert printed.out == "" and printed.err.count("\n") == 1 and expected in printed.err
 
 
-@pytest.mark.timeout(200)
 def test_load_test_with_changes_is_exact_and_each_changing_subscription_ends():
     report = load_test(
         rate=3000, seconds=2, warm_up=0.5, executor=Executor.local, checkpoint_every=0, changes=3000, check=True,

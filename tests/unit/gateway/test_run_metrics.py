@@ -15,7 +15,7 @@ from gateway import cli
 from tests.support.processes import Command, small_run
 from tests.support.prometheus import Prometheus
 
-pytestmark = [pytest.mark.promtool, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.promtool
 
 #: The families that both have.
 FAMILIES = (

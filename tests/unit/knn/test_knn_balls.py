@@ -9,8 +9,6 @@ from matching.geo.sphere import EARTH_RADIUS_M, chord_squared, metres, unit_vect
 from matching.knn.engines.balls import NOWHERE, SPHERE_WORDS, BallLists, drop, is_on_sphere, limit_of, push
 
 #: The first of a layout compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 spaces = pytest.mark.parametrize("on_sphere", [False, True], ids=["plane", "sphere"])
 layouts = pytest.mark.parametrize("together", [False, True], ids=["columns", "together"])
 

@@ -17,8 +17,6 @@ from tests.support.knn_engines import around, replaced, subscriptions
 from tests.support.worlds import SPACE, SPHERE
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 TERMS = 4
 SIDES = (2, 8, 16)
 #: More than what rounding moves a border by: in the unit square, and in degrees.

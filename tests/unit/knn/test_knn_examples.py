@@ -10,7 +10,6 @@ from tests.support.knn_engines import assert_sound, messages, named, replaced, s
 from tests.support.worlds import SPACE, SPHERE
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
 
 
 @named

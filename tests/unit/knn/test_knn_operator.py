@@ -19,8 +19,6 @@ from tests.support.knn_engines import messages, replaced, subscriptions
 from tests.support.worlds import SPACE
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 BATCH, TERMS = 20, 6
 NOBODY, NOTHING = empty(SubscriptionTable), empty(Removals)
 

@@ -11,8 +11,6 @@ from tests.support.knn_engines import ManyGrids, assert_sound, messages, replace
 from tests.support.worlds import SPACE
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
-
 TERMS = 9
 layouts = pytest.mark.parametrize("together", [False, True], ids=["columns", "together"])
 

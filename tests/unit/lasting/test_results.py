@@ -9,7 +9,6 @@ from matching.storage.point_subscriptions import PointSubscriptions
 from tests.support.naive_tables import subscription, table
 
 #: The first of an engine compiles it.
-pytestmark = pytest.mark.timeout(300)
 
 
 def store(ks, since=0):

@@ -9,7 +9,7 @@ from tests.support.topk_tables import brute_force, found_by, messages_of, table_
 from tests.support.worlds import SPACE
 
 #: The first of an engine compiles it.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+pytestmark = pytest.mark.wide
 
 _RULES = [PaperRules(), *(PaperRules()._replace(**{rule: False}) for rule in PaperRules._fields)]
 

@@ -13,7 +13,7 @@ from tests.support.celled import cells_of, check_blocks, check_cells
 from tests.support.worlds import SPACE, Recipe, make_world
 
 #: The first of an engine compiles it.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
+pytestmark = pytest.mark.wide
 
 
 class Cramped(CiqTopk):

@@ -22,8 +22,6 @@ from tests.support.serving import NDJSON, call, lines_of
 from tests.support.writing import await_
 from topology.settings import KEYS
 
-pytestmark = pytest.mark.timeout(120)
-
 SUBSCRIBE, PUBLISH = frozenset({"subscribe"}), frozenset({"publish"})
 
 

@@ -12,8 +12,6 @@ import pytest
 from gateway.client import rows
 from tests.support.serving import NDJSON, Follower, Served, call, events_of, lines_of, position
 
-pytestmark = pytest.mark.timeout(180)
-
 GEOJSON = "application/geo+json"
 SQUARE = {"type": "Polygon", "coordinates": [[[4, 52], [5, 52], [5, 53], [4, 53], [4, 52]]]}
 BOTH = {"type": "MultiPolygon", "coordinates": [SQUARE["coordinates"], [[[7, 52], [8, 52], [8, 53], [7, 52]]]]}

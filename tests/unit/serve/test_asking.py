@@ -14,8 +14,6 @@ from gateway.subscriptions.preview import preview_subscriptions
 from tests.support.beside import BOX, LATE, WORDS, random_message, random_subscription
 from tests.support.serving import NDJSON, Served, call, lines_of, position
 
-pytestmark = pytest.mark.timeout(180)
-
 COUNT = 250
 QUERIES = {
     2: f"({WORDS[0]} OR {LATE[0]}) -{WORDS[1]}",

@@ -1,10 +1,6 @@
 """Attributes over HTTP: declared by a request or by a condition, and there after a kill."""
 
-import pytest
-
 from tests.support.serving import Served, call, kill, lines_of
-
-pytestmark = pytest.mark.timeout(300)
 
 PLACE = {"text": "flat", "lon": 1, "lat": 1}
 REGION = {"kind": "boolean", "region": [0, 0, 2, 2]}

@@ -12,8 +12,6 @@ import pytest
 
 from tests.support.serving import NDJSON, Served, call
 
-pytestmark = pytest.mark.timeout(180)
-
 JSON = {"Content_Type": "application/json"}
 SQUARE = [[139, 35], [140, 35], [140, 36], [139, 36], [139, 35]]
 MEBIBYTE = 2**20

@@ -27,8 +27,6 @@ from tests.support.writing import await_
 from topology.preparing import Preparing
 from topology.warmup import WORDS
 
-pytestmark = pytest.mark.timeout(120)
-
 JSON, GEOJSON = {"Content-Type": "application/json"}, {"Content-Type": "application/geo+json"}
 TEXTS = st.text('ab,[]{}"\\ \u00e9\U0001f600', max_size=8)
 VALUES = st.recursive(

@@ -4,11 +4,7 @@ import json
 import socket
 import threading
 
-import pytest
-
 from tests.support.serving import NDJSON, Served, lines_of
-
-pytestmark = pytest.mark.timeout(200)
 
 EVERYWHERE = {"kind": "boolean", "keywords": "burst", "region": [-180, -90, 180, 90]}
 HEAD = b"GET /v1/updates?subscription=s0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"

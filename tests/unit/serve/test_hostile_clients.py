@@ -5,12 +5,8 @@ import socket
 from contextlib import ExitStack
 from urllib.parse import quote
 
-import pytest
-
 from tests.support.processes import Command
 from tests.support.serving import NDJSON, Served, call, free_port, lines_of
-
-pytestmark = pytest.mark.timeout(120)
 
 #: Runs the command line, and notes what it opens.
 AUDITED = """

@@ -17,8 +17,6 @@ from tests.support.serving import call, lines_of
 from tests.support.writing import await_
 from topology.settings import KEYS
 
-pytestmark = pytest.mark.timeout(120)
-
 HOST = b"Host: 127.0.0.1\r\n"
 ROW = {"text": "tea", "lon": 1, "lat": 1}
 

@@ -22,8 +22,6 @@ from tests.support.serving import Served, call, free_port, kill, lines_of
 from tests.support.simulated_disk import Machine
 from topology.settings import KEYS
 
-pytestmark = pytest.mark.timeout(180)
-
 #: Answered to anybody: whether the server lives, and its description.
 OPEN = {"/health", "/ready", "/openapi.json"}
 NDJSON = "application/x-ndjson"

@@ -15,8 +15,6 @@ from gateway.serve.tiles import Tiles
 from matching.errors import ConfigError
 from tests.support.serving import Served
 
-pytestmark = pytest.mark.timeout(180)
-
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "gateway" / "serve" / "page"
 OURS = sorted(path for path in PAGE.iterdir() if path.is_file())

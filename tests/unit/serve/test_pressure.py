@@ -8,16 +8,12 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from gateway.serve import questions
 from gateway.serve import writer as writers
 from gateway.serve.asking import Asking
 from tests.support.doors import door_of
 from tests.support.serving import call
 from tests.support.writing import await_
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def message(name):

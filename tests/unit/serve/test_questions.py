@@ -11,8 +11,6 @@ from gateway.serve import questions as module
 from gateway.serve.problems import ApiError
 from gateway.serve.questions import Questions
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def run(story):
     asyncio.run(asyncio.wait_for(story(), 30))

@@ -11,8 +11,6 @@ from tests.support.processes import Command
 from tests.support.serving import Replayed, position
 from tests.support.small_runs import MESSAGES, small_run
 
-pytestmark = pytest.mark.timeout(180)
-
 LAST = MESSAGES - 1
 
 

@@ -5,14 +5,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 import numpy as np
-import pytest
 
 from gateway.runs.verify import verify_run
 from tests.support.beside import BOX, random_message, random_subscription
 from tests.support.serving import NDJSON, Follower, Served, call, free_port, kill, lines_of
-
-pytestmark = pytest.mark.timeout(180)
-
 
 QUERIES = ["", "", "&kind=topk&kind=knn", "&subscription=s1&subscription=s2&subscription=s3", "&region=-5,-10,20,5"]
 

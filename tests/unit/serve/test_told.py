@@ -12,8 +12,6 @@ from tests.support.endpoints import Endpoint
 from tests.support.hooking import await_that
 from tests.support.serving import Served, call, kill
 
-pytestmark = pytest.mark.timeout(180)
-
 ALLOWED = ("--set", "webhooks.allow_host=127.0.0.1")
 
 

@@ -18,8 +18,6 @@ from matching.errors import DeliveryError, InputError
 from tests.support.endpoints import Endpoint, answer, answers, drips, floods, hangs
 from tests.support.hooking import Stream, asked, await_that
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def stream(tmp_path):

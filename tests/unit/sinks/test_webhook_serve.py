@@ -15,8 +15,6 @@ from tests.support.endpoints import Endpoint, answers
 from tests.support.serving import Served, call, kill
 from topology.settings import KEYS
 
-pytestmark = pytest.mark.timeout(120)
-
 SUBSCRIBE, PUBLISH = frozenset[KeyScope](["subscribe"]), frozenset[KeyScope](["publish"])
 ALLOWED = ("--set", "webhooks.allow_host=127.0.0.1", "--set", "webhooks.retry_s=0.01", "--set", "webhooks.attempts=3")
 PROBLEM = {"type", "title", "status", "detail", "reason", "do"}
