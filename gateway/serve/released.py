@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.included import IncludedValues
+from gateway.serve.included import Include, IncludedValues
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -263,8 +263,8 @@ class UpdateRows:
         """Whether the longitude and latitude of the message of each pass a test, as bool[n]."""
         return np.array([has_place(one.lon, one.lat) for one in self._messages], np.bool_)[self._message]
 
-    def updates(self) -> list[ReleasedUpdate]:
-        """The updates for sinks, whose ids have no tag."""
+    def updates(self, include: Include | None = None) -> list[ReleasedUpdate]:
+        """The updates for sinks, whose ids have no tag; `include`: in place of that of the subscriptions."""
         if not len(self):
             return []
         released, rows = self.released, self.rows
@@ -275,11 +275,11 @@ class UpdateRows:
         columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
         message_ids, text, lon, lat, objects = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
-        data, marks = self.events((JSON_BEGINS,), b"").each(), released.marks(rows).tolist()
+        data, marks = self._joined((JSON_BEGINS,), b"", include).each(), released.marks(rows).tolist()
         own = ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks, objects
         return list(map(ReleasedUpdate, *own))
 
-    def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
+    def _joined(self, before: tuple[bytes, ...], end: bytes, include: Include | None = None) -> EventBytes:
         if self._pieces is None:
             self._pieces = self._encoded()
         pieces = self._pieces
@@ -301,7 +301,7 @@ class UpdateRows:
         columns += [place(changes) + len(_CHANGES) * boundary + self._change(), pieces.name]
         columns += [place([b","]), pieces.head, place([b',"as_of":']), pieces.as_of, place([b',"score":'])]
         columns += [pieces.score, place([b","]), pieces.tail]
-        more = None if self._included is None else self._included.of(self.released, self.rows, RANKS["leave"])
+        more = self._included and self._included.of(self.released, self.rows, RANKS["leave"], include)
         columns += [place([b"}" + end])] if more is None else [place(more[0]) + more[1], place([b"}" + end])]
         return pieces.joined(columns, literals, len(self))
 
