@@ -21,6 +21,7 @@ from matching.attributes import (
     list_keys,
     number_keys,
 )
+from matching.languages import in_language
 from matching.model import Float64, Int64, Names
 from matching.validate import DELETE, PUBLISH, ParsedMessage
 from matching.window import NO_FLOOR
@@ -64,6 +65,7 @@ class MessageBlock(NamedTuple):
     previous : int64[n]         of a stream of objects: seq of the version that the message replaces or ends, -1 for
                                 none; None of messages, and of a log that lacks it
     expires_us : int64[n]       when the version ends its object, -1 where it does not say; None if none does
+    langs : Names               the language of a message, "" for the stream's; None if all are of that
     """
 
     ids: Names
@@ -79,6 +81,7 @@ class MessageBlock(NamedTuple):
     made: np.ndarray | None = None
     previous: Int64 | None = None
     expires_us: Int64 | None = None
+    langs: Names | None = None
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.lon.shape[0]
@@ -121,6 +124,7 @@ class MessageBlock(NamedTuple):
             self.deleted is not None and bool(self.deleted[row]),
             self.ahead is not None and bool(self.ahead[row]),
             self.values(row),
+            "" if self.langs is None else self.langs.string(row),
         )
 
     def messages(self) -> list[ParsedMessage]:
@@ -128,8 +132,11 @@ class MessageBlock(NamedTuple):
         return list(map(self.message, range(len(self))))
 
     def words(self) -> list[str]:
-        """The texts whose words messages have: a deletion, and a message dated too far ahead, has none."""
+        """The texts whose words messages have, with their languages: a deletion, and a message dated too far ahead, has
+        none."""
         texts = self.texts.strings()
+        if self.langs is not None:
+            texts = list(map(in_language, texts, self.langs.strings()))
         if self.deleted is not None or self.ahead is not None:
             for row in np.flatnonzero(self.silent).tolist():
                 texts[row] = ""
@@ -191,7 +198,7 @@ class MessageBlock(NamedTuple):
         """Of the arrays."""
         strings = [self.ids, self.texts, *(column for column in self.attributes if isinstance(column, Names))]
         strings += [column.joined for column in self.attributes if isinstance(column, CategoryLists)]
-        strings += [] if self.objects is None else [self.objects]
+        strings += [one for one in (self.objects, self.langs) if one is not None]
         plain = [self.lon, self.lat, self.time_us, *self.attributes]
         plain += [self.sides, self.deleted, self.ahead, self.made, self.previous, self.expires_us]
         arrays = [one for one in plain if isinstance(one, np.ndarray)]
@@ -223,6 +230,7 @@ class OpenBlock:
         self._ahead: list[int] = []
         self._made: list[int] = []
         self._expires: dict[int, int] = {}
+        self._langs: dict[int, str] = {}
         self.declare(schema)
 
     def declare(self, schema: AttributeSchema) -> None:
@@ -256,6 +264,8 @@ class OpenBlock:
             self._made.append(row)
         if message.expires_us is not None:
             self._expires[row] = message.expires_us
+        if message.lang:
+            self._langs[row] = message.lang
 
     def extend(
         self,
@@ -289,6 +299,7 @@ class OpenBlock:
             row in self._deleted,
             row in self._ahead,
             tuple([column[row] for column in self.attributes]),
+            self._langs.get(row, ""),
         )
 
     def closed(self) -> MessageBlock:
@@ -302,7 +313,10 @@ class OpenBlock:
         if self._expires:
             expires_us = np.full(rows, -1, np.int64)
             expires_us[list(self._expires)] = list(self._expires.values())
-        objects = Names.of([self._objects.get(row, "") for row in range(rows)]) if self._objects else None
+        objects, langs = (
+            Names.of([found.get(row, "") for row in range(rows)]) if found else None
+            for found in (self._objects, self._langs)
+        )
         return MessageBlock(
             Names.of(self.ids),
             Names.of(self.texts),
@@ -314,6 +328,7 @@ class OpenBlock:
             objects,
             *(_mask(found, rows) for found in (self._deleted, self._ahead, self._made)),
             expires_us=expires_us,
+            langs=langs,
         )
 
 
@@ -332,6 +347,7 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
         "made": block.made,
         "previous": block.previous,
         "expires_us": block.expires_us,
+        "lang": block.langs,
     }
     for number, column in enumerate(block.attributes):
         lists = isinstance(column, CategoryLists)
@@ -379,6 +395,7 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
         None if sides is None else sides.reshape(rows, 4),
         names_of("object") if "object" in columns else None,
         *(columns.get(name) for name in ("deleted", "ahead", "made", "previous", "expires_us")),
+        langs=names_of("lang") if "lang" in columns else None,
     )
     left_out = (columns.get(name, none).astype(np.int32) for name in ("unknown", "stopped"))
     return block, MessageTerms(columns["term"], offsets_of("term"), *left_out)
@@ -408,13 +425,15 @@ def _message(
     deleted: bool,
     ahead: bool,
     attributes: tuple[Any, ...],
+    lang: str,
 ) -> ParsedMessage:
     """A message of its values; `own`: id, text, longitude, latitude and time."""
     name, text, lon, lat, time_us = own
     west, south, east, north = sides
     time = None if time_us == NO_FLOOR else time_us
     op, other = DELETE if deleted else PUBLISH, object_id or name
-    return ParsedMessage(name, b"", lon, lat, west, south, east, north, time, text, other, op, ahead, attributes)
+    found = ParsedMessage(name, b"", lon, lat, west, south, east, north, time, text, other, op, ahead, attributes)
+    return found._replace(lang=lang) if lang else found
 
 
 def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:

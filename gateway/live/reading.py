@@ -33,7 +33,7 @@ MANY = 8
 #: Shapes that are known at most, and columns of one.
 _SHAPES, _COLUMNS = 1_000, 200
 #: Roles that a message of a struct has not: those lines are judged singly.
-_RARE = frozenset(MESSAGE_ROLES) - frozenset(ROLES)
+_RARE = frozenset((*MESSAGE_ROLES, "lang")) - frozenset(ROLES)
 #: Types of values; where another column would be taken if there were none, there must be one.
 _KINDS: dict[str, Any] = {
     "text": str | None,

@@ -72,6 +72,7 @@ class Message(BaseModel):
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
     # any field of its own in a stream of messages
+    lang: Any = Field(default=None, description="the language of its words, such as german, in a stream without stem")
     ttl_s: Any = Field(default=None, description="of an object: seconds until this version ends it, a number")
     expires_at: Any = Field(default=None, description="of an object: when this version ends it, as `time`")
 
@@ -146,6 +147,7 @@ class Subscription(BaseModel):
     radius_m: float | None = None
     match: str | int | None = Field(default=None, description="all, any, or how many keywords")
     not_keywords: str | list[str] | None = None
+    lang: str | None = Field(default=None, description="the language of its words, such as german")
     where: dict[str, Any] | None = None
     on: list[str] | None = Field(default=None, description="of objects: which of enter, leave, change are wanted")
     query: str | dict[str, Any] | None = Field(
