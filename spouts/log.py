@@ -235,7 +235,6 @@ class LogReader:
 
     Parameters
     ----------
-    path : path
     offset : int
         Where a record begins.
 

@@ -47,7 +47,6 @@ def beside(query_bolts: int, kinds: Iterable[Kind], sends_all: bool) -> dict[str
 
     Parameters
     ----------
-    query_bolts : int
     kinds : iterable of Kind
         Those there may be subscriptions of. The work of a component divides among its tasks, as the subscriptions do
         among query bolts: with as many as these, times its share of their work, no task is busier than a query bolt.
@@ -98,7 +97,6 @@ def size(load: Load, costs: Mapping[str, Any], query_bolts: int | None = None) -
 
     Parameters
     ----------
-    load : Load
     costs : mapping
         As `gateway.load.measuring.measure` gives them.
     query_bolts : int, optional

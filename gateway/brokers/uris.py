@@ -17,7 +17,6 @@ class BrokerUri:
 
     Parameters
     ----------
-    option, uri : str
     examples : mapping of str to str
         By each scheme that the option takes.
     more : str

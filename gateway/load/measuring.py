@@ -66,11 +66,8 @@ def measure(
 
     Parameters
     ----------
-    kind : str
-    subscriptions : int
     window : int
         M: messages of the window.
-    on_progress : callable
 
     Returns
     -------
