@@ -46,8 +46,6 @@ class DistributionBolt(Bolt):
 
     Parameters
     ----------
-    router : Router
-    kinds : Kinds
     objects : bool
         The stream is one of objects: a message goes, with the version that it replaces, wherever either would go.
     load : int64[cells], optional

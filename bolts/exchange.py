@@ -24,7 +24,6 @@ class Exchange:
     Parameters
     ----------
     kind : int        code
-    context : Context of the query task
     first : int       number of the first batch
     """
 

@@ -80,7 +80,6 @@ class UpdatePublisher:
     ----------
     address : str
         Of `open_direct`, or the path of a socket.
-    incarnation : int
     task, tasks : int
         As in `PublishedUpdates`.
 

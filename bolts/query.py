@@ -90,14 +90,10 @@ class QueryBolt(Bolt):
 
     Parameters
     ----------
-    router : Router
-    space : Space
-    window : Window
     engines : mapping of kind to engine name, optional
         Kinds left out get their default.
     options : mapping, optional
         See `matching.operator.OperatorContext.options`.
-    kinds : Kinds
     fading : DecayParameters, optional
         How scores decay, for kinds whose scores do.
     threads : int

@@ -160,7 +160,6 @@ class PartSink:
         Path or URI of the folder.
     file_rows : int or None
         Approximate updates per file; None, and of several tasks: those between two checkpoints.
-    form : type of PartFile
     incarnation : int
         Goes into hidden names, so that no two processes write to the same file.
     small_rows : int, optional
@@ -462,7 +461,6 @@ class PartFile(ABC):
 
     Parameters
     ----------
-    disk : Disk
     temporary, name : str
         Hidden name while it is written, and final name.
     schema : pa.Schema

@@ -34,7 +34,6 @@ class TupleBolt(Bolt):
 
     Parameters
     ----------
-    space : Space
     kept_boundaries : int
         How many batches back queries may reach. With C credits, and acknowledgements delayed while a refill is C
         batches behind, no batch is published more than 2 C after one that may still be queried.
@@ -42,7 +41,6 @@ class TupleBolt(Bolt):
         See `matching.kind_table.Kind.windows`; kinds left out get their default.
     used_kinds : collection of str, optional
         Names of the kinds that send window queries; by default any may.
-    kinds : Kinds
     objects : bool
         The stream is one of objects: messages end for every kind, not only for those with `Kind.needs_ended`.
     fading : DecayParameters, optional

@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "keys": "API keys of `skyray serve`.",
     "backup": "Copy the folder of a stream or run, so that the copy can be resumed, and check the copy.",
     "prune": "Remove the oldest messages and updates of a stream that does not run.",
-    "convert": "Write the folder of a stream of the release before in the formats of this one.",
+    "convert": "Write the folder of a stream that cut texts into words otherwise, with the words of this release.",
     "show": "Show results or updates: message, time, place, distance, words found, text and score.",
     "explain": "Say why a message is in the result of a subscription, or why not: words, score, and better messages.",
     "match": "Say which subscriptions a message would reach, and why not the others.",

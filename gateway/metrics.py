@@ -267,7 +267,6 @@ def at_port(port: int, figures: Collector) -> Iterator[str]:
     ----------
     port : int
         0: any that is free.
-    figures : Collector
 
     Raises
     ------

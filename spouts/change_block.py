@@ -53,7 +53,6 @@ class ChangeBlock(NamedTuple):
 
         Parameters
         ----------
-        changes : sequence of ParsedSubscription or str
         lines : sequence of bytes    of the log, one for each
         admits : bool                whether terms are admitted later
         """

@@ -47,8 +47,6 @@ class SubscriptionChanges:
     ----------
     table, names, end, follows, counted
         As the attributes.
-    kinds : Kinds
-    removed : Removals
     first : (int, int)
         Subscriptions and ends before those of `table` and `removed`: they were emitted before the run was resumed.
 

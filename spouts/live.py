@@ -166,13 +166,10 @@ class LoggedMessages(MessageSpout):
 
     Parameters
     ----------
-    log : path
-    vocabulary : path
     most_terms : int
         As in `spouts.logged_words.LoggedWords`.
     window, space
         As in `spouts.parquet.ParquetSource`.
-    quarantine : Quarantine
     objects : bool
         As in `spouts.cutting.MessageSpout`.
     """

@@ -235,7 +235,6 @@ class LogReader:
 
     Parameters
     ----------
-    path : path
     offset : int
         Where a record begins.
 
@@ -352,10 +351,9 @@ class LogReader:
         except (msgspec.MsgspecError, ValueError):
             return None
         if head.format != FORMAT:
-            converts = "`skyray convert FOLDER TO` writes a folder of it"
             raise CheckpointError(
                 f"{self.path}: has records of format {head.format} at byte {self.offset:,}, and this release reads "
-                f"format {FORMAT}: {converts if head.format < FORMAT else 'resume it with the later release'}"
+                f"format {FORMAT}: resume it with the release that wrote it"
             )
         return head
 

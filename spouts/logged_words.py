@@ -18,7 +18,6 @@ class LoggedWords:
 
     Parameters
     ----------
-    log : path
     vocabulary : path
         Folder that the stream starts with: an output folder of the ETL, or an empty one (`gateway.live.empty_start`).
     most_terms : int

@@ -74,8 +74,6 @@ class MessageIndex:
 
     Parameters
     ----------
-    log : path
-    space : Space
     reserved : int        the reserved term
     writes : bool         write whole segments beside the log; one process at a time may
 
@@ -303,7 +301,6 @@ class IndexFollower:
 
     Parameters
     ----------
-    index : MessageIndex
     next_seq : callable    seq of the next message of the log
     is_busy : callable     whether the stream has work; a pause follows each step then
     """

@@ -59,7 +59,6 @@ class Numbering:
 
         Parameters
         ----------
-        names : sequence of str
         kinds : sequence of int    code of the kind; -1: the subscription ends
         ats : sequence of int      the seq before which each takes effect, ascending
         """

@@ -175,7 +175,6 @@ class GeneratedSubscriptions(Spout):
         Of the messages.
     counts : mapping of kind to int
         Number of each kind.
-    kinds : Kinds
     changes : float
         Subscriptions that are added for each message, copies of the others in turn. Each ends once `changing` more have
         been added. They depend on the seq alone, so that a resumed run continues with the right ones.

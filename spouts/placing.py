@@ -28,8 +28,6 @@ class PlacingSpout(Spout):
     Parameters
     ----------
     inner : Spout    emits one `ChangeList` a batch on the stream "changes"
-    router : PlacedRouter
-    kinds : Kinds
     """
 
     def __init__(self, inner: Spout, router: PlacedRouter, kinds: Kinds = KINDS):

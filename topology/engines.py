@@ -106,7 +106,6 @@ def filter_refusal(
 
     Parameters
     ----------
-    kinds : Kinds
     window_indexes : mapping of str to str, optional
         Name by kind.
     most_terms : int

@@ -44,7 +44,6 @@ class LiveRun(RecoveringRun):
     ----------
     config : LiveConfig
         See `topology.wiring.build_live_plan`. Without checkpoints the stream cannot be resumed.
-    folder : RunFolder
     log, listener : str
         As in `topology.wiring.build_live_plan`.
     facts : mapping

@@ -37,7 +37,6 @@ class Preparing:
 
     Parameters
     ----------
-    kinds : Kinds
     engines, windows : mapping of kind to name
         The default of each kind that is not named.
     load : bool

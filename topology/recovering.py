@@ -39,14 +39,10 @@ class RecoveringRun(ABC):
 
     Parameters
     ----------
-    config : RunConfig
-    plan : Plan
-    folder : RunFolder
     facts : mapping
         Values for `run.json`; `run` is the name of the run.
     store : CheckpointStore, optional
         Without it a failure ends the run.
-    incarnation : int
     quarantine : Quarantine
         Rows that `plan` leaves out.
 

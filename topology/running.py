@@ -52,7 +52,6 @@ def run(
 
     Parameters
     ----------
-    config : RunConfig
     on_progress : callable, optional
         Called with a snapshot of the running topology a few times a second (`topology.core.metrics.RunSnapshot`).
     stop : callable, optional

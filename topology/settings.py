@@ -428,7 +428,6 @@ def live_config(options: Mapping[str, Any], vocabulary: Path, out: Path, **more:
     ----------
     options : mapping
         Settings that are not in `NOT_LIVE`.
-    vocabulary, out : Path
     **more
         Settings that users cannot give.
 

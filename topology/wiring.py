@@ -459,7 +459,6 @@ def build_live_plan(
         Path (`spouts.log`).
     listener : str or None
         Path of a socket (`bolts.publishing`).
-    quarantine : Quarantine
 
     Raises
     ------

@@ -1,68 +1,112 @@
-"""The parts of a URI that names a broker or a database, and the file that its `config=` names. Nothing is connected."""
+"""The URI that names a broker or a database, and the file that its `config=` names. Nothing is connected."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from matching.errors import ConfigError, InputError
+from matching.extras import require
 
 #: Names of streams and consumers of NATS, and of topics of Kafka.
 NAME, TOPIC = re.compile(r"[A-Za-z0-9_\-]+"), re.compile(r"[A-Za-z0-9_.\-]+")
 
-#: Makes the error for what is wrong with a URI, which it shows with an example.
-Wrong = Callable[[str], ConfigError]
 
+class BrokerUri:
+    """A URI that an option has, and its parts. Every method raises ConfigError with the URI and an example.
 
-def wrong_of(option: str, uri: str, example: str) -> Wrong:
-    """Return a function that makes the errors of this URI: `option`, the URI without its password, and an example."""
-    return lambda why: ConfigError(f"{option} {shown(uri)}: {why}; for example {example}")
+    Parameters
+    ----------
+    examples : mapping of str to str
+        By each scheme that the option takes.
+    more : str
+        What else the option takes, for the error.
 
+    Attributes
+    ----------
+    scheme : str
+    parts : SplitResult
+    options : dict of str to str
+        The parameters.
+    """
 
-def split(uri: str, wrong: Wrong) -> tuple[SplitResult, dict[str, str]]:
-    """The parts of a URI, and its parameters. Raises ConfigError."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError as error:
-        raise wrong(f"cannot be read ({error})") from error
-    if "@" in parts.path:
-        raise wrong("a / in a user or password is written %2F, an @ in a name %40")
-    if parts.fragment:
-        raise wrong("has a #, which means nothing here")
-    return parts, dict(parse_qsl(parts.query, keep_blank_values=True))
+    def __init__(self, option: str, uri: str, examples: Mapping[str, str], more: str = ""):
+        self._shown = f"{option} {re.sub('//.*@', '//***@', uri)}"  # without the password
+        self._option = option
+        self.scheme, found, _ = uri.partition("://")
+        if not found or self.scheme not in examples:
+            *first, last = (f"{scheme}://" for scheme in examples)
+            raise ConfigError(
+                f"{self._shown}: must begin with {', '.join(first)} or {last}{more}; for example "
+                f"{' or '.join(examples.values())}"
+            )
+        self._example = examples[self.scheme]
+        try:
+            self.parts = urlsplit(uri)
+        except ValueError as error:
+            raise self.wrong(f"cannot be read ({error})") from error
+        if "@" in self.parts.path:
+            raise self.wrong("a / in a user or password is written %2F, an @ in a name %40")
+        if self.parts.fragment:
+            raise self.wrong("has a #, which means nothing here")
+        self.options = dict(parse_qsl(self.parts.query, keep_blank_values=True))
 
+    def wrong(self, why: str) -> ConfigError:
+        """The error for what is wrong."""
+        return ConfigError(f"{self._shown}: {why}; for example {self._example}")
 
-def check_parameters(options: Mapping[str, str], known: Collection[str] | None, wrong: Wrong) -> None:
-    """Refuse parameters that are unknown or empty; `known` None: any. Raises ConfigError."""
-    if known is not None and (unknown := sorted(set(options) - set(known))):
-        raise wrong(f"{unknown[0]!r} is no parameter of it; these are: {', '.join(sorted(known))}")
-    for parameter, value in options.items():
-        if not value:
-            raise wrong(f"{parameter} is empty: give it a value, or leave it out")
+    def check(self, known: Collection[str] | None) -> None:
+        """Refuse parameters that are unknown or empty; `known` None: any."""
+        if known is not None and (unknown := sorted(set(self.options) - set(known))):
+            raise self.wrong(f"{unknown[0]!r} is no parameter of it; these are: {', '.join(sorted(known))}")
+        for parameter, value in self.options.items():
+            if not value:
+                raise self.wrong(f"{parameter} is empty: give it a value, or leave it out")
 
+    def hosts(self, default_port: int) -> tuple[str, list[str]]:
+        """The login, and the hosts with their ports."""
+        login, _, hosts = self.parts.netloc.rpartition("@")
+        if not hosts:
+            raise self.wrong("names no host")
+        return login, [self._with_port(host, default_port) for host in hosts.split(",")]
 
-def name_of(parts: SplitResult, what: str, form: re.Pattern[str], wrong: Wrong) -> str:
-    """The path of a URI: the name of a stream, topic or database. Raises ConfigError."""
-    name = unquote(parts.path).strip("/")
-    if not name:
-        raise wrong(f"names no {what}: it comes behind the host, after a /")
-    if not form.fullmatch(name):
-        raise wrong(f"{name!r} cannot be the name of a {what}")
-    return name
+    def kafka(self, *known: str) -> tuple[str, str, dict[str, str]]:
+        """Hosts, topic and properties of Kafka, which has no user in a URI. Raises InputError for its file, too."""
+        login, hosts = self.hosts(9092)
+        topic = self._name("topic", TOPIC)
+        self.check({"config", *known})
+        if login:
+            raise self.wrong("has a user; give the file with security.protocol, sasl.username and so on as config=FILE")
+        require("kafka", f"{self._option} kafka://")
+        return ",".join(hosts), topic, read_properties(self.options["config"]) if "config" in self.options else {}
 
+    def nats(self, known: str) -> tuple[list[str], str]:
+        """Servers of NATS, and the stream."""
+        login, hosts = self.hosts(4222)
+        stream = self._name("stream", NAME)
+        self.check({known})
+        require("nats", f"{self._option} nats://")
+        return [f"nats://{login + '@' if login else ''}{host}" for host in hosts], stream
 
-def hosts_of(parts: SplitResult, default_port: int, wrong: Wrong) -> tuple[str, list[str]]:
-    """The login, and the hosts with their ports. Raises ConfigError."""
-    login, _, hosts = parts.netloc.rpartition("@")
-    if not hosts:
-        raise wrong("names no host")
-    return login, [_with_port(host, default_port, wrong) for host in hosts.split(",")]
+    def _name(self, what: str, form: re.Pattern[str]) -> str:
+        """The path: the name of a stream or topic."""
+        name = unquote(self.parts.path).strip("/")
+        if not name:
+            raise self.wrong(f"names no {what}: it comes behind the host, after a /")
+        if not form.fullmatch(name):
+            raise self.wrong(f"{name!r} cannot be the name of a {what}")
+        return name
 
-
-def refuse_login(login: str, wrong: Wrong) -> None:
-    """Kafka has no user in a URI. Raises ConfigError."""
-    if login:
-        raise wrong("has a user; give the file with security.protocol, sasl.username and so on as config=FILE")
+    def _with_port(self, host: str, default: int) -> str:
+        try:
+            parts = urlsplit(f"//{host}")
+            port = parts.port
+        except ValueError as error:
+            raise self.wrong(f"{host!r} is no host with a port from 1 to 65535") from error
+        if not parts.hostname or port == 0:
+            raise self.wrong(f"{host!r} is no host with a port from 1 to 65535")
+        name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return f"{name}:{port or default}"
 
 
 def read_properties(path: str) -> dict[str, str]:
@@ -79,20 +123,3 @@ def read_properties(path: str) -> dict[str, str]:
                 raise ConfigError(f"{path}, line {number}: must be NAME=VALUE")
             found[name.strip()] = value.strip()
     return found
-
-
-def shown(uri: str) -> str:
-    """A URI without its password."""
-    return re.sub(r"//.*@", "//***@", uri)
-
-
-def _with_port(host: str, default: int, wrong: Wrong) -> str:
-    try:
-        parts = urlsplit(f"//{host}")
-        port = parts.port
-    except ValueError as error:
-        raise wrong(f"{host!r} is no host with a port from 1 to 65535") from error
-    if not parts.hostname or port == 0:
-        raise wrong(f"{host!r} is no host with a port from 1 to 65535")
-    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{name}:{port or default}"

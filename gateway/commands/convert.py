@@ -1,4 +1,4 @@
-"""`skyray convert`: the folder of a stream of the release before, in this one's formats."""
+"""`skyray convert`: the folder of a stream with the words of this release's tokeniser."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,10 +18,10 @@ def convert(
     to: Annotated[Path, typer.Argument(help="Folder that is written; must not exist.")],
     json: Json = False,
 ) -> int:
-    """Write the folder of a stream of the release before in the formats of this one.
+    """Write the folder of a stream that cut texts into words otherwise, with the words of this release.
 
-    FOLDER stays as it is. Resume the stream with `skyray serve --out TO`: it matches its log from the beginning and
-    gives the same updates. Ids of events end otherwise than before, so clients begin anew.
+    FOLDER stays as it is. Resume the stream with `skyray serve --out TO`: it matches its log from the beginning. Ids of
+    events end otherwise than before, so clients begin anew.
     """
     from gateway.live.converting import convert as converted
 

@@ -89,7 +89,6 @@ class Deliveries:
 
         Parameters
         ----------
-        folder : Path
         stream : str
             Identity of the stream or run.
         ends : sequence of int
@@ -146,7 +145,6 @@ class Deliveries:
 
         Parameters
         ----------
-        folder : Path
         show : callable, optional
             Takes the snapshots, too.
         """

@@ -56,7 +56,6 @@ class Demo:
 
     Parameters
     ----------
-    terminal : Terminal
     out : Path
         Work folder.
     command : str

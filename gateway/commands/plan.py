@@ -1,14 +1,12 @@
 """`skyray plan`: the size of a load's topology, before there are machines for it."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.shell.options import Command, Json, example
 from gateway.shell.terminal import Terminal
-from matching.errors import ConfigError
-from topology.sizing import Load, read_profile, require_positive, size
+from topology.sizing import Load, require_positive, size
 
 app = typer.Typer()
 
@@ -20,39 +18,27 @@ _BUSY_MACHINE = 1.0
     cls=Command, epilog=example("skyray plan --subscriptions 1000000 --rate 50000 --kind topk --nodes 4 --cores 16")
 )
 def plan(
+    kind: Annotated[str, typer.Option(help="Kind of all subscriptions.")],
     subscriptions: Annotated[int, typer.Option(help="How many there are.")] = 100_000,
     rate: Annotated[float, typer.Option(help="Messages a second.")] = 10_000.0,
-    kind: Annotated[str, typer.Option(help="Kind of all subscriptions.")] = "",
     nodes: Annotated[int, typer.Option(help="Machines.")] = 1,
     cores: Annotated[int, typer.Option(help="Cores of a machine.")] = 8,
     query_bolts: Annotated[int | None, typer.Option(help="Query tasks; by default as many as the rate needs.")] = None,
     window: Annotated[int, typer.Option(help="Messages in the window.")] = 5_000,
-    profile: Annotated[
-        Path | None, typer.Option(help="Plan by this profile of a load, in place of --kind and --subscriptions.")
-    ] = None,
     json: Json = False,
 ) -> int:
     """Size a topology by measured costs: query bolts, cores, memory, what bounds the rate, and what to change.
 
     A topology with these subscriptions and one query bolt runs in this process, for a minute with a million
     subscriptions, and its processor time is measured. The router is `hashing`. Exit code 1 if the load does not fit.
-
-    With --profile the costs are those of a profile (`python -m benchmarks.workloads.profile`): its subscriptions of all
-    kinds, at --rate.
     """
     from gateway.load.measuring import measure
 
     terminal, load = Terminal(json), Load(rate, nodes, cores)
     require_positive(load, query_bolts)
-    if profile is None and not kind:
-        raise ConfigError("--kind: say of which kind the subscriptions are, or name a --profile")
-    if profile is not None:
-        costs, source = read_profile(profile), str(profile)
-    else:
-        with terminal.steps("plan") as show:
-            costs, source = measure(kind, subscriptions, window, show), "measured here"
-    planned = size(load, costs, query_bolts)
-    planned |= {"costs": source, "load_average": costs.get("load_average")}
+    with terminal.steps("plan") as show:
+        costs = measure(kind, subscriptions, window, show)
+    planned = size(load, costs, query_bolts) | {"load_average": costs["load_average"]}
     terminal.answer(planned, lambda console: console.print(in_words(planned), highlight=False, markup=False))
     return 0 if planned["fits"] else 1
 
@@ -70,9 +56,8 @@ def in_words(planned: dict[str, Any]) -> str:
         f"memory         {memory:,.1f} GiB of one process with all of it",
         f"us a message   {us}",
         f"subscriptions  {counts}",
-        f"costs          {planned['costs']}",
     ]
-    if (planned["load_average"] or 0.0) > _BUSY_MACHINE:
+    if planned["load_average"] > _BUSY_MACHINE:
         lines.append(
             f"busy machine   the load average was {planned['load_average']:.0f}, so that times are rough: plan again "
             "on a quiet machine"

@@ -149,7 +149,6 @@ def with_metrics(
     ----------
     metrics : port and folder, each optional
         The folder gets a file that lists the port (`gateway.metrics.listed`).
-    command : str
     show, folder, own
         As of `gateway.metrics.RunFigures`.
     """

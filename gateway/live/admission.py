@@ -81,9 +81,6 @@ class Admission:
     ----------
     vocabulary : Vocabulary
         It may admit new terms, and those of subscriptions must fit.
-    space : Space
-    window : Window
-    kinds : Kinds
     refuses : callable, optional
         Why no task can take a subscription that is checked, with words to be written after its name; None if one can.
     max_ahead_s : float
@@ -210,7 +207,6 @@ class Admission:
 
         Parameters
         ----------
-        row : mapping
         checked : Checked, optional
             The answer of `check` for this row; by default the row is checked here.
         line : bytes

@@ -34,9 +34,6 @@ class Batching:
 
     Parameters
     ----------
-    admission : Admission
-    wal : WriteAheadLog
-    in_flight : InFlight
     most : int
         Messages and changes of a batch at most.
     linger_s : float

@@ -63,7 +63,6 @@ def open_stream(
     ----------
     stack : ExitStack
         Unlocks the folder and closes the log.
-    folder : Path
     settings : mapping
         As `topology.settings.live_config` takes them.
     columns : mapping of str to str

@@ -51,13 +51,10 @@ class Pipe:
 
     Parameters
     ----------
-    admission : Admission
-    wal : WriteAheadLog
     refuse : callable
         Called with each refusal: a dict of `line` (or of `source`, `partition` and `offset`), `reason`, `what`, `row`,
         `column` and `value`. Also with each message that was taken without some values: in place of `reason`, `what`,
         `column` and `value` the dict has `warnings`, each with `column`, `value` and `why`.
-    in_flight : InFlight
     batch : int
         Messages and changes of a batch at most.
     linger_s : float
@@ -125,7 +122,6 @@ class Pipe:
         ----------
         source : binary file, optional
             None: other threads call `offer`.
-        stop : callable
         lines_before : int
             Lines that were read before this call; the first line of the source has the next number.
 

@@ -120,9 +120,6 @@ class LineReader:
 
     Parameters
     ----------
-    mapping : ColumnMapping
-    schema : AttributeSchema
-    space : Space
     objects : bool
         The stream is one of objects, whose lines may say `deleted`, or when they expire.
 

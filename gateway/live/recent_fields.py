@@ -68,10 +68,8 @@ class RecentFields:
 
         Parameters
         ----------
-        row : mapping
         taken : collection of str
             Those of its columns that mean something else.
-        schema : AttributeSchema
         sampled : bool
             The row stands for many: it is always counted.
         """

@@ -88,10 +88,8 @@ def choose(wal: WriteAheadLog, window: Window, settings: RetainSettings, held: i
 
     Parameters
     ----------
-    wal : WriteAheadLog
     window : Window
         Its messages at the boundary of the cut are kept.
-    settings : RetainSettings
     held : int
         Boundary that webhooks and sinks have reached.
     now_s : float
@@ -229,9 +227,6 @@ class Retention:
 
     Parameters
     ----------
-    wal : WriteAheadLog
-    window : Window
-    settings : RetainSettings
     held : sequence of callable
         Each returns the boundary that all webhooks, or all sinks, have reached.
     now : callable

@@ -50,7 +50,6 @@ class StreamClock:
         ----------
         newest_us : int
             No message is newer.
-        time_us : int
         now_s : float
             By a monotonic clock, as in all methods.
         changes_wait : bool
@@ -77,7 +76,6 @@ class StreamClock:
         ----------
         time_us : int64[n]      `NO_FLOOR` where a message has no time
         ahead : bool[n] or None
-        came_s : sequence of float
         """
         rows = np.arange(time_us.shape[0]) if ahead is None else np.flatnonzero(~ahead)
         if not self._length_us or not rows.shape[0]:

@@ -26,7 +26,6 @@ def empty_start(
 
     Parameters
     ----------
-    folder : Path
     attributes : sequence of str
         Those of the messages, as `Attribute.parse` reads them.
     stem_language : str

@@ -71,7 +71,6 @@ class WriteAheadLog:
 
     Parameters
     ----------
-    folder : Path
     settings : dict
         What answers depend on besides the lines; resuming needs the same.
     durable : callable, optional
@@ -230,7 +229,6 @@ class WriteAheadLog:
 
         Parameters
         ----------
-        admission : Admission
         on_read : callable
             Called with each record: how much of the log is read, 0 to 1.
 

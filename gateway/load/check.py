@@ -84,7 +84,6 @@ def check(
     ----------
     source, subscribers
         The spouts of the load.
-    fading : DecayParameters
     ends : sequence of int
         Last messages of successive batches.
     folder : Path

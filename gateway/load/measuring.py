@@ -27,11 +27,8 @@ _BATCH = 500
 #: Streams without a share in a message: subscribing, and the end.
 _APART = ("changes", "finish", "results")
 _ALL_AT_ONCE = 1e9
-#: Part of a profile, by component.
-_PARTS = {
-    "messages": "spouts", "distribution": "distribution", "query": "all match", "tuples": "tuple bolt",
-    "aggregation": "aggregation", "delivery": "delivery bolt",
-}  # fmt: skip
+#: Components with a share in a message.
+_COMPONENTS = ("messages", "distribution", "query", "tuples", "aggregation", "delivery")
 
 
 class Weighed(NamedTuple):
@@ -69,17 +66,14 @@ def measure(
 
     Parameters
     ----------
-    kind : str
-    subscriptions : int
     window : int
         M: messages of the window.
-    on_progress : callable
 
     Returns
     -------
     dict
-        `parts_us`; `memory_bytes` (this process, its subscriptions and its window); `subscriptions`;
-        `load_average` of the machine before.
+        `us_per_message` by component, beside `query` the `unpacking` that each query task does; `memory_bytes` (this
+        process, its subscriptions and its window); `subscriptions`; `load_average` of the machine before.
 
     Raises
     ------
@@ -89,7 +83,7 @@ def measure(
     if not (0 < subscriptions <= MOST_SUBSCRIPTIONS and window > 0):
         raise ConfigError(
             f"--subscriptions, --window: give positive numbers, and at most {MOST_SUBSCRIPTIONS:,} subscriptions, "
-            "which are all made here; --profile plans by a profile of another machine"
+            "which are all made here"
         )
     load_average, resident_bytes = os.getloadavg()[0], _resident_bytes()
     runs = []
@@ -100,7 +94,7 @@ def measure(
     _, (one, _), (other, _), (long, state_bytes) = runs
     short = {part: min(one[part], other[part]) for part in long}
     return {
-        "parts_us": {part: max(0.0, 1e6 * (long[part] - short[part]) / (_TIMED * window)) for part in long},
+        "us_per_message": {part: max(0.0, 1e6 * (long[part] - short[part]) / (_TIMED * window)) for part in long},
         "memory_bytes": resident_bytes + state_bytes,
         "subscriptions": {kind: subscriptions},
         "load_average": load_average,
@@ -108,20 +102,20 @@ def measure(
 
 
 def _run(counts: dict[str, int], window: int, messages: int) -> tuple[dict[str, float], int]:
-    """One run from the first subscription to the end: seconds by part of a profile, and bytes of state."""
+    """One run from the first subscription to the end: seconds by component, and bytes of state."""
     book: Counter[tuple[str, int]] = Counter()
     plan = load_plan(Pace(_ALL_AT_ONCE, messages, _BATCH), counts, f"count:{window}", 1, "hashing")
     report = run_local(plan, watch=Weighed(book), work_ns=thread_time_ns)
     spent_s: dict[str, float] = {}
     for name, part in report.components.items():
-        if name not in _PARTS:
+        if name not in _COMPONENTS:
             continue
         (at,) = plan.addresses_of(name)
         busy_s = sum(seconds for stream, seconds in part.busy_s.items() if stream not in _APART)
         unpacking_s = 1e-9 * book["unpacking", at]
-        spent_s[_PARTS[name]] = busy_s - 1e-9 * book["lent", at] + (0.0 if name == "query" else unpacking_s)
+        spent_s[name] = busy_s - 1e-9 * book["lent", at] + (0.0 if name == "query" else unpacking_s)
         if name == "query":
-            spent_s["query bolt"] = unpacking_s
+            spent_s["unpacking"] = unpacking_s
     (query,), tuples = report.components["query"].tasks, report.components["tuples"].tasks[0].figures
     window_bytes = tuples["log_bytes"] + sum(tuples["window_bytes"].values())
     return spent_s, sum(query.figures["operator_bytes"].values()) + window_bytes

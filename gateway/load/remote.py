@@ -74,13 +74,9 @@ class ServedLoad:
 
     Parameters
     ----------
-    url : str
     key : str, optional
         With the scopes `subscribe` and `publish`.
-    generators : int
     counts : mapping of kind to int
-    filters : float
-    seed : int
     say : callable
         Gets a line now and then.
     changes : float

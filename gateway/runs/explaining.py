@@ -62,7 +62,6 @@ def explain(folder: Path, subscription_id: str, message_id: str, kinds: Kinds = 
 
     Parameters
     ----------
-    folder : Path
     subscription_id : str
         If several replaced each other under this id, the last one that has begun.
     message_id : str
@@ -150,12 +149,10 @@ def explained(
 
     Parameters
     ----------
-    stream : ExplainedStream
     batches : iterable of Rows
         The messages that may matter, in the order of seq, and the one in question before or behind them.
     table : SubscriptionTable
         The subscription alone.
-    owner : Subscriber
     seq, last_seq : int
         Of the message, and of the boundary.
     clock : int
@@ -404,7 +401,6 @@ def version_words(change: str, now: Row, before: Row | None, ended: bool = False
 
     Parameters
     ----------
-    change : str
     now : Row            the version, or deletion, that causes it
     before : Row or None    the version before that; None if there was none
     ended : bool         `now` is a deletion

@@ -57,7 +57,6 @@ class MessageRows:
 
     Parameters
     ----------
-    etl : Path
     kept_bytes : int
         Groups are kept up to this size, and one in any case.
     """

@@ -80,8 +80,6 @@ class BulkRun:
         In the order of `at`.
     end : int64[n]
         The seq before which each one ends; `NEVER` if it does not.
-    max_distance : float
-    decay : DecayModel, optional
     alive_to : int64[m], optional
         By seq, the message that ends each one of the stream; `NEVER` for none.
     """

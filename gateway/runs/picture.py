@@ -64,12 +64,9 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     require("map", "--map")
     from matplotlib.figure import Figure
 
-    from gateway.runs.glyphs import Glyphs
-
     drawn = [one for one in payload["subscriptions"] if _points(one) or one.get("region")]
     if not drawn:
         raise ConfigError(f"--map {path}: no subscription that is shown has a result; name others")
-    glyphs = Glyphs()
     figure = Figure(figsize=(10, 6))
     axes = figure.subplots()
     seen: list[tuple[float, float]] = []
@@ -77,16 +74,16 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
     for number, one in enumerate(drawn):
         colour = COLOURS[number % len(COLOURS)] if number < DISTINCT else _OTHER
         symbol = SYMBOLS[number // len(COLOURS)] if number < DISTINCT else "."
-        label = _label(one, glyphs) if number < DISTINCT else None
+        label = _label(one) if number < DISTINCT else None
         if number == DISTINCT:
             label = f"{len(drawn) - DISTINCT:,} more subscriptions, in one colour"
         points, without_line = _draw(axes, one, colour, symbol, label)
         seen += points
         far += without_line
     _frame(axes, seen)
-    title = glyphs.drawn(f"{Path(payload['run']).name}: results of subscriptions ({payload['state']})")
-    axes.set_title(_no_mathematics(title), loc="left", fontsize=10, family=glyphs.families)
-    notes = [*_left_out(payload, drawn), *glyphs.notes()]
+    title = f"{Path(payload['run']).name}: results of subscriptions ({payload['state']})"
+    axes.set_title(_drawable(title), loc="left", fontsize=10)
+    notes = _left_out(payload, drawn)
     if far:
         notes.append(f"{far:,} messages farther than {LONGEST_LINE_KM:,.0f} km from their subscription have no line")
     said = (["stars are the places of subscriptions"] if any("lon" in one for one in drawn) else []) + notes
@@ -98,7 +95,6 @@ def draw_results(payload: Mapping[str, Any], path: Path) -> list[str]:
         ncols=2,
         title=textwrap.fill("; ".join(said), 120) or None,
         title_fontsize=8,
-        prop={"family": glyphs.families, "size": 8},
     )
     legend.set_alignment("left")
     with writing_to(path):
@@ -134,20 +130,23 @@ def _draw(
     return seen, far
 
 
-def _label(one: Mapping[str, Any], glyphs: Any) -> str:
-    """Line of the legend: left-to-right parts first, then the words that have glyphs."""
-    words = glyphs.words(map(shown, one["keywords"]))
+def _label(one: Mapping[str, Any]) -> str:
+    """Line of the legend: left-to-right parts first."""
+    words = list(map(shown, one["keywords"]))
     some = " ".join(words[:3]) + (" ..." if len(words) > 3 else "")
     points = len(_points(one))
     many = f"{points:,}" if points == one["entries"] else f"{points:,} of {one['entries']:,}"
-    name = glyphs.drawn(shown(one["subscription_id"]))
-    some = textwrap.shorten(some, 36, placeholder=" ...") or "(no glyphs)"
-    return _no_mathematics(f"{one['kind']} {name[:24]} ({many}): {some}")
+    some = textwrap.shorten(some, 36, placeholder=" ...")
+    return _drawable(f"{one['kind']} {shown(one['subscription_id'])[:24]} ({many}): {some}")
 
 
-def _no_mathematics(text: str) -> str:
-    """Escape dollar signs, which Matplotlib reads as mathematics."""
-    return text.replace("$", r"\$")
+def _drawable(text: str) -> str:
+    """A text with codes in place of characters that the font lacks, and dollars that Matplotlib reads as such."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    glyphs = get_font(findfont(FontProperties())).get_charmap()
+    spelt = (each if ord(each) in glyphs else each.encode("ascii", "backslashreplace").decode() for each in text)
+    return "".join(spelt).replace("$", r"\$")
 
 
 def _left_out(payload: Mapping[str, Any], drawn: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -51,10 +51,8 @@ def reach(
 
     Parameters
     ----------
-    subscriptions : sequence of Path
     etl : Path
         Output folder of the ETL: vocabulary and world.
-    text : str
     place : str
         LON,LAT in degrees.
     world, distance : str
@@ -125,7 +123,6 @@ def reached_by(
 
     Parameters
     ----------
-    parsed : ParsedMessage
     vocabulary, space, window, fading
         Of the stream; the vocabulary may be a part that has all words of message and subscriptions.
     candidates : iterable of (mapping, Subscription, mapping)

@@ -61,7 +61,6 @@ def result_stream(run: RunReader, wanted: Sequence[str], limit: int) -> dict[str
 
     Parameters
     ----------
-    run : RunReader
     wanted : sequence of str
         Subscription ids; none: up to `limit` of those with results, evenly spaced.
     limit : int

@@ -72,8 +72,6 @@ class Access:
 
     Parameters
     ----------
-    ring : KeyRing
-    limits : Limits
     required : bool
         Whether requests need a key even if no key was ever made.
     """

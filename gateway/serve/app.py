@@ -41,8 +41,6 @@ def make_app(
 
     Parameters
     ----------
-    door : Door
-    asking : Asking
     hosts : frozenset of str
         Host names that requests may name.
     origins : sequence of str

@@ -102,7 +102,6 @@ class Asking:
 
         Parameters
         ----------
-        one : Registered
         seq : int
             Of a logged message.
         last_seq : int

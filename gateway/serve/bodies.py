@@ -178,7 +178,6 @@ class LineOutcomes(Response):
 
     Parameters
     ----------
-    door : Door
     caller : Caller
         Whose key must count as long as lines come.
     row_of : callable
@@ -332,7 +331,6 @@ async def encoded_outcomes(outcomes: Sequence[Outcome], counts: dict[str, Any] |
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
     counts : dict, optional
         Written before them, in an object that has them as `outcomes`; without it the answer is an array.
     """

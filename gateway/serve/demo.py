@@ -76,8 +76,6 @@ class DemoTraffic:
 
     Parameters
     ----------
-    writer : LogWriter
-    rate_per_s : float
     first : int
         Number of the first message: a resumed stream has those before it.
 

@@ -52,7 +52,6 @@ class DiskUse:
 
     Parameters
     ----------
-    folder : Path
     now : callable
         Returns seconds since 1970.
     """

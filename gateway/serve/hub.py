@@ -151,7 +151,6 @@ class Hub:
 
     Parameters
     ----------
-    log : UpdateLog
     registry : Registry
         Of which kind a subscription is.
     logged : callable
@@ -252,8 +251,6 @@ class Hub:
 
         Parameters
         ----------
-        form : Form
-        interest : Interest
         after : Position or None
             The client gets the updates after this position; None: those from now on.
         is_valid : callable

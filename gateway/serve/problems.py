@@ -57,15 +57,12 @@ class ApiError(Exception):
 
     Parameters
     ----------
-    status : int
     reason : str
         Code that scripts rely on.
-    detail : str
     where : str, optional
         Parameter, header, or line.
     do : str, optional
         What to do.
-    headers : dict, optional
     """
 
     def __init__(

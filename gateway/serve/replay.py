@@ -105,10 +105,8 @@ class Replay:
 
         Parameters
         ----------
-        wanted : Wanted
         limit : int
             Updates at most, and fewer if they have more than `PIECE_BYTES`: the first, or, with `newest`, the last.
-        newest : bool
 
         Returns
         -------

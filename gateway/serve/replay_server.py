@@ -22,7 +22,6 @@ def serve_run(folder: Path, port: int, say: Callable[[str], None], tiles: Tiles 
 
     Parameters
     ----------
-    folder : Path
     port : int
         0: any that is free.
     say : callable

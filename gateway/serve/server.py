@@ -317,7 +317,6 @@ class Server:
     Parameters
     ----------
     app : ASGI application
-    listening : socket
     most_connections : int
         Beyond it a connection is answered with 503.
     trusted_proxies : sequence of str

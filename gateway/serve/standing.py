@@ -71,12 +71,8 @@ async def results_at(
 
     Parameters
     ----------
-    hub : Hub
-    registry : Registry
-    asking : Asking
     names : sequence of str
         Ids; those that are not active and have nothing in their result are left out.
-    until : Position
     turn : Turn
         Work is done within it, and nothing is yielded within it.
     versions : VersionsAt, optional

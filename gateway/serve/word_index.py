@@ -29,7 +29,6 @@ class WordIndex:
 
     Parameters
     ----------
-    registry : Registry
     vocabulary : Vocabulary
         Says what the terms of keywords are.
 

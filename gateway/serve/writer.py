@@ -118,10 +118,8 @@ class LogWriter:
 
     Parameters
     ----------
-    admission : Admission
     registry : Registry
         What the admission tells of changes.
-    wal : WriteAheadLog
     in_flight, batch, linger_s, mapping
         As of `gateway.live.batching.Batching`.
     now : callable
@@ -225,7 +223,6 @@ class LogWriter:
 
         Parameters
         ----------
-        rows : sequence of Row
         size_bytes : int
             Of their data.
         report : callable

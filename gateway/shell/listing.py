@@ -32,7 +32,6 @@ def listing(
     ----------
     headings : sequence of str
         The last column takes what is left of the line, and is cut where that is too little. The others are whole.
-    rows : iterable
     width : int
         Cells of a line.
     right : sequence of str

@@ -275,7 +275,6 @@ def of_model(model: "type[BaseModel]", **more: str) -> Iterator[Parameter]:
 
     Parameters
     ----------
-    model : type of pydantic.BaseModel
     **more
         What the help of a field says besides its description.
     """

@@ -29,7 +29,6 @@ class ProgressDisplay:
     ----------
     live : rich.live.Live
     progress : rich.progress.Progress
-    batches : int, optional
     """
 
     def __init__(self, live: Any, progress: Any, batches: int | None):
@@ -61,7 +60,6 @@ class ProgressLines:
     ----------
     terminal : Terminal
         Without `in_lines` only compiling is worth a line: it takes minutes, and only the first time.
-    batches : int, optional
     """
 
     def __init__(self, terminal: Terminal, batches: int | None):

@@ -99,7 +99,6 @@ class Terminal:
 
         Parameters
         ----------
-        title : str
         in_lines : bool or None
             A plain line a step instead, with the seconds so far, so that the log of a run that was killed says where it
             was; None: where standard error is no terminal.
@@ -164,7 +163,6 @@ def shown(text: str, lines: bool = False) -> str:
 
     Parameters
     ----------
-    text : str
     lines : bool
         Keep the ends of lines: the text was put together here, of parts that have been made visible.
     """

@@ -16,7 +16,6 @@ def attributes_of(update: ReleasedUpdate, stream: str) -> dict[str, str]:
 
     Parameters
     ----------
-    update : ReleasedUpdate
     stream : str
         Identity of the stream.
 

@@ -67,7 +67,6 @@ class Positions:
 
     Parameters
     ----------
-    folder : Path
     stream : str
         Identity of the stream; positions of another are forgotten.
 
@@ -118,11 +117,8 @@ class Pump:
 
     Parameters
     ----------
-    sink : StreamSink
     stream : str
         Identity of the stream.
-    supply : UpdateLog
-    positions : Positions
     logged : callable
         Seq of the next message of the stream: no receiver can have more.
 

@@ -102,8 +102,6 @@ class Teller:
 
     Parameters
     ----------
-    log : UpdateLog
-    subscriptions : Registry
     words : callable
         The words of a text.
     logged_before : int

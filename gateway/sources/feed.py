@@ -31,7 +31,6 @@ class Feed:
 
     Parameters
     ----------
-    source : BrokerSource
     wal : WriteAheadLog
         It has the position to begin behind.
     hand_over : callable

@@ -48,7 +48,6 @@ class KafkaSource:
     ----------
     brokers : str
         Hosts with ports, with commas between.
-    topic : str
     group : str
         To which durable offsets are committed; "" for none.
     properties : mapping

@@ -40,7 +40,6 @@ class NatsSource:
     ----------
     servers : sequence of str
         URLs, with user and password if need be.
-    stream : str
     consumer : str
         Name of a durable consumer, which no other client may use; "" for one that the broker forgets.
     """

@@ -88,8 +88,6 @@ def draw_conditions(
 
     Parameters
     ----------
-    rng : Generator
-    attributes : sequence of DeclaredAttribute
     own, others : sequences of n values, for each attribute
         Those of the message of each row, and of another one, whose category may be wanted too; None: it has none.
     has : bool[n]
@@ -131,7 +129,6 @@ def draw_excluded(
 
     Parameters
     ----------
-    rng : Generator
     offsets, terms : int64[messages + 1], int32[nnz]
         Terms of each message.
     words : sequence of str

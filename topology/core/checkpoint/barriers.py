@@ -75,7 +75,6 @@ class BarrierInjector:
 
     Parameters
     ----------
-    cadence : Cadence
     others : collection of int
         Addresses of all tasks that take part, but the clock's own.
     epoch : int

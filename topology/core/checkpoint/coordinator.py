@@ -50,7 +50,6 @@ class CheckpointCoordinator:
 
     Parameters
     ----------
-    settings : Checkpoints
     addresses : collection of int
         The tasks that take part.
 

@@ -58,8 +58,6 @@ class Writer:
 
     Parameters
     ----------
-    store : CheckpointStore
-    incarnation : int
     behind : bool
         Whether a thread writes, while the stream continues.
     kept : iterable of Manifest

@@ -64,7 +64,6 @@ class Workers(ABC):
 
     Parameters
     ----------
-    plan : Plan
     placement : Placement
         Addresses of the tasks of each worker.
 

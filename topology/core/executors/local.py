@@ -52,7 +52,6 @@ def run_local(
 
     Parameters
     ----------
-    plan : Plan
     seed : int, optional
         Replays one random interleaving; it also makes every receiver check that a payload was not written to after
         it was emitted. None: in the order sent, unchecked.

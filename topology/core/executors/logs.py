@@ -79,7 +79,6 @@ class NodeLog:
 
     Parameters
     ----------
-    folder : Path
     label : str
         Names of the worker's tasks.
     now : callable

@@ -29,9 +29,6 @@ class Reservation:
 
     Parameters
     ----------
-    plan : Plan
-    placement : Placement
-    needs : Needs
     may_grow : bool
         Whether nodes may join the cluster while the start waits. If not, a reservation that exceeds the cluster fails
         at once.

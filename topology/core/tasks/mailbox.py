@@ -33,8 +33,6 @@ class SeededMailbox:
 
     Parameters
     ----------
-    plan : Plan
-    seed : int
     on_step : callable, optional
         Called with the number of each step before it is taken; the worker raises what it raises.
     """

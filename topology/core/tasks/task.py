@@ -55,7 +55,6 @@ class TaskHost:
 
     Parameters
     ----------
-    plan : Plan
     address : int
         Which task of the plan.
     post : callable

@@ -69,7 +69,6 @@ def place(plan: Plan, together: Sequence[Sequence[str]] = ()) -> Placement:
 
     Parameters
     ----------
-    plan : Plan
     together : sequence of groups of component names
         A component in no group has a worker for each task.
 
@@ -97,12 +96,10 @@ class Worker:
 
     Parameters
     ----------
-    plan : Plan
     placement : Placement
         Of the whole topology.
     index : int
         Which worker of it this is.
-    transport : Transport
     clock : callable
         Returns seconds since the epoch.
     seed : int
