@@ -1,7 +1,7 @@
 """What each test costs: processor seconds of its session and of all processes below it, Ray's included.
 
-A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI, and CI, if they cost twice as
-much, to `make test-long`:
+A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI, and those among them that CI
+leaves to `make test-long`:
 
     python -m pytest -p tests.support.costs --costs costs.jsonl -m "not wide and not long and not cluster"
     python -m tests.support.costs costs.jsonl > tests/slow.txt
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SLOW = ROOT / "tests" / "slow.txt"
 #: Processor seconds from which a test is left to CI.
 SLOW_S = 1.5
-#: Processor seconds from which a test is too long for CI, too: one in forty is, and together they took half of its time.
+#: Processor seconds from which a test is too long for CI, too: one in forty is, and they took half of its time.
 LONG_S = 3.0
 #: What `make test` runs whatever it costs: of each guarantee and each large component one proof by the thing itself.
 ALWAYS = (
@@ -112,7 +112,7 @@ class Meter:
 
 
 def slow_tests() -> dict[str, float]:
-    """Node ids of the tests that are left to CI or to `make test-long`, with their costs; without parameters: all rows."""
+    """Node ids of tests that are left to CI or to `make test-long`, with their costs; without parameters: all rows."""
     lines = [line.split(maxsplit=1) for line in SLOW.read_text().splitlines() if not line.startswith("#")]
     return {test: float(cpu_s) for cpu_s, test in lines}
 
