@@ -1,6 +1,6 @@
 """What each test costs: processor seconds of its session and of all processes below it, Ray's included.
 
-A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI, and those among them that CI
+A plugin of pytest and the way to `tests/slow.txt`: the tests that `make test` leaves to CI, those among them that CI
 leaves to `make test-long`:
 
     python -m pytest -p tests.support.costs --costs costs.jsonl -m "not wide and not long and not cluster"
