@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,16 @@ SLOW = ROOT / "tests" / "slow.txt"
 #: Processor seconds from which a test is left to CI.
 SLOW_S = 1.5
 #: Processor seconds from which a test is too long for CI, too: one in forty is, and they took half of its time.
-LONG_S = 3.0
+LONG_S = 4.0
+#: What CI runs although it takes longer: of what `ALWAYS` lacks.
+IN_CI = (
+    "tests/end_to_end/test_backfill.py",
+    "tests/end_to_end/test_client.py",
+    "tests/end_to_end/test_deploy_node.py",
+    "tests/end_to_end/test_doors.py",
+    "tests/fault/test_retention_kills.py",
+    "tests/fault/test_source_kills.py",
+)
 #: What `make test` runs whatever it costs: of each guarantee and each large component one proof by the thing itself.
 ALWAYS = (
     "tests/end_to_end/test_cli_way.py",
@@ -43,7 +52,7 @@ ALWAYS = (
     "tests/unit/topology/test_live.py",
 )
 _HEAD = (
-    "# Tests of over 1.5 seconds of a core, with their costs: `make test` does not run them, CI does below 3 seconds.\n"
+    "# Tests of over 1.5 seconds of a core, with their costs: `make test` does not run them, CI does below 4 seconds.\n"
     "# Made by `python -m tests.support.costs`; a line is a test, or one row of it.\n"
 )
 
@@ -109,6 +118,14 @@ class Meter:
         while True:
             time.sleep(0.2)
             self.busy_s()
+
+
+def tier_of(test: str, slow: Mapping[str, float]) -> str | None:
+    """The marker of a test by what it, or one row of it, costs."""
+    cpu_s = slow.get(test) or slow.get(test.partition("[")[0]) or 0.0
+    if cpu_s < LONG_S or test.startswith(IN_CI):
+        return "slow" if cpu_s else None
+    return "long"
 
 
 def slow_tests() -> dict[str, float]:
