@@ -15,6 +15,7 @@ from matching.attributes import (
     CATEGORY,
     MISSING_KEY,
     NUMBER,
+    TEXT,
     AttributeSchema,
     AttributeValue,
     category_key,
@@ -38,12 +39,19 @@ class CategoryLists(NamedTuple):
         return [text.split("\0") if text else [] for text in self.joined.strings()]
 
 
-#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), categories (""), or lists.
+class KeptTexts(Names):
+    """A column of texts that no condition compares."""
+
+    __slots__ = ()
+
+
+#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), categories (""), lists, or
+#: texts ("").
 AttributeColumn = np.ndarray | Names | CategoryLists
 
 
-#: End of the name of a column of lists in the log.
-_LISTS = "_lists"
+#: Ends of the names of columns of lists, and of texts, in the log.
+_LISTS, _KEPT = "_lists", "_kept"
 #: What the columns of a message say that was removed, but for attributes and sides.
 _REMOVED = {"lon": 0.0, "lat": 0.0, "time_us": 0, "deleted": 0, "ahead": 1, "made": 1, "previous": -1, "expires_us": -1}
 _Sides = tuple[float | None, float | None, float | None, float | None]
@@ -177,7 +185,7 @@ class MessageBlock(NamedTuple):
             if isinstance(column, CategoryLists):
                 return CategoryLists(names_of(column.joined))
             if isinstance(column, Names):
-                return names_of(column)
+                return type(column)(*names_of(column))
             if isinstance(column, tuple):
                 return tuple(column_of("attributes", one) for one in column)
             return None if column is None else array_of(name, column)
@@ -351,7 +359,8 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
     }
     for number, column in enumerate(block.attributes):
         lists = isinstance(column, CategoryLists)
-        named[f"attribute_{number}{_LISTS if lists else ''}"] = column.joined if lists else column
+        end = _LISTS if lists else _KEPT if isinstance(column, KeptTexts) else ""
+        named[f"attribute_{number}{end}"] = column.joined if lists else column
     if terms is not None:
         named |= {"term_length": _lengths(terms.offsets), "term": terms.ids}
         named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
@@ -380,6 +389,8 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
     def attribute_of(name: str) -> AttributeColumn:
         if f"{name}{_LISTS}" in columns:
             return CategoryLists(names_of(f"{name}{_LISTS}"))
+        if f"{name}{_KEPT}" in columns:
+            return KeptTexts(*names_of(f"{name}{_KEPT}"))
         return names_of(name) if f"{name}_length" in columns else columns[name]
 
     count = sum(name.startswith("attribute_") and not name.endswith("_length") for name in columns)
@@ -406,6 +417,8 @@ def keys_of(column: AttributeColumn) -> Int64:
     category."""
     if isinstance(column, CategoryLists):
         return list_keys(column.lists())
+    if isinstance(column, KeptTexts):
+        return np.zeros((len(column.offsets) - 1, 0), np.int64)
     if not isinstance(column, Names):
         return (number_keys(column) if column.dtype == np.float64 else column)[:, None]
     known: dict[str, int] = {"": MISSING_KEY}
@@ -439,8 +452,9 @@ def _message(
 def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:
     if type_code == CATEGORIES:
         return CategoryLists(Names.of(["\0".join(value or ()) for value in values]))
-    if type_code == CATEGORY:
-        return Names.of(["" if value is None else value for value in values])
+    if type_code in (CATEGORY, TEXT):
+        texts = Names.of(["" if value is None else value for value in values])
+        return texts if type_code == CATEGORY else KeptTexts(*texts)
     if type_code == NUMBER:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     return np.array([MISSING_KEY if value is None else value for value in values], np.int64)

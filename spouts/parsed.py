@@ -162,7 +162,8 @@ def batch_of(
 
 def keys_in(block: MessageBlock) -> Int64:
     """Keys of the attributes of messages, int64[n, width]."""
-    return np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
+    columns = [keys for column in block.attributes if (keys := keys_of(column)).shape[1]]
+    return np.concatenate(columns, axis=1) if columns else NO_KEYS
 
 
 def weighed(

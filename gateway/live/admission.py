@@ -275,7 +275,7 @@ class Admission:
                 continue
             found = self.recent.attribute(name) if isinstance(name, str) else None
             if found is None:
-                names = [one.name for one in schema.attributes]
+                names = [one.name for one in schema.compared]
                 there, near = ", ".join(names[:_NAMED]) or "none", meant(name, [*names, *self.recent.names])
                 how = "PUT /v1/stream/attributes/NAME, --attribute NAME:TYPE, or attributes= of an engine"
                 what = f"{shown(name)}; {near}there are {there}, and no recent message has it: declare it ({how})"

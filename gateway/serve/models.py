@@ -251,7 +251,7 @@ class Attribute(BaseModel):
     """An attribute of messages, which `where` of a subscription can name."""
 
     name: str
-    type: Literal["number", "category", "time", "categories"]
+    type: Literal["number", "category", "time", "categories", "text"]
     misfits: int | None = Field(default=None, description="values that do not fit it; None of a replay")
 
 
@@ -269,7 +269,7 @@ class AttributeOutcome(BaseModel):
 
     status: Literal["created", "unchanged"]
     name: str
-    type: Literal["number", "category", "time", "categories"]
+    type: Literal["number", "category", "time", "categories", "text"]
     from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 

@@ -314,6 +314,8 @@ class UpdateRows:
         literals = [*names, b',"as_of":', b",", b',"score":', b"}\n"]
         first = len(pieces.starts)
         as_of, comma, score, end = range(first + len(_CHANGES), first + len(literals))
+        more = self._included and self._included.of(self.released, self.rows, RANKS["leave"])
+        literals += more[0] if more else []
         columns = [
             first + self._change(),
             pieces.name,
@@ -323,7 +325,8 @@ class UpdateRows:
             pieces.head,
             comma,
         ]
-        return pieces.joined([*columns, pieces.tail, score, pieces.score, end], literals, len(self)).data
+        columns += [pieces.tail, score, pieces.score, *([end + 1 + more[1]] if more else []), end]
+        return pieces.joined(columns, literals, len(self)).data
 
     def _change(self) -> np.ndarray:
         """The place of each in `_CHANGES`."""
@@ -425,18 +428,20 @@ def _texts_of(seqs: np.ndarray, look_up: LookUp, most_bytes: int | None) -> tupl
 
 
 class LineWriter:
-    """Writes released updates as `skyray live` does; `write` takes whole lines."""
+    """Writes released updates as `skyray live` does; `write` takes whole lines, `included` is as of `UpdateRows`."""
 
-    def __init__(self, write: Callable[[bytes], None], look_up: LookUp):
+    def __init__(self, write: Callable[[bytes], None], look_up: LookUp, included: IncludedValues | None = None):
         self._write = write
         self._look_up = look_up
+        self._included = included
 
     def deliver(self, released: Sequence[Released], through: int) -> None:
         """As `Releaser` calls it; some bytes are written at a time."""
         for one in released:
             done = 0
             while done < len(one.boundary):
-                some = UpdateRows(one, np.arange(done, len(one.boundary)), self._look_up, WRITTEN_BYTES)
+                rows = np.arange(done, len(one.boundary))
+                some = UpdateRows(one, rows, self._look_up, WRITTEN_BYTES, included=self._included)
                 self._write(some.lines())
                 done += len(some)
 

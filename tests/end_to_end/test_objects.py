@@ -274,8 +274,9 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
 def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client_also_after_a_kill(tmp_path):
     """Two edits of the price, a kill -9 between them, and a deletion; who asks for changes, for a drop, for prices."""
     out, port = tmp_path / "out", free_port()
-    options = ("--objects", "--attribute", "price:number", "--set", "webhooks.allow_host=127.0.0.1")
-    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+    attributes = "--attribute", "title:text", "--attribute", "price:number"
+    options = ("--objects", *attributes, "--set", "webhooks.allow_host=127.0.0.1")
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0, "title": "By the sea " * 60}
     wanted = {"kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2], "include": ["price"]}
     rows = [
         wanted | {"subscription_id": "s", "on": ["enter", "leave", "change"]},
@@ -304,7 +305,7 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
                 assert served.call("POST", "/v1/subscriptions", row).status == 201
             hook = {"url": endpoint.url, "subscription_id": "s"}
             assert served.call("POST", "/v1/webhooks", hook).status == 201
-            hook = {"url": full.url, "subscription_id": "plain", "include": ["price"]}
+            hook = {"url": full.url, "subscription_id": "plain", "include": True}
             assert served.call("POST", "/v1/webhooks", hook).status == 201
             for number, price in enumerate((950, 890), 1):
                 assert served.call("POST", "/v1/messages", flat | {"id": f"v{number}", "price": price}).status == 200
@@ -333,7 +334,8 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
     assert sorted(told(delivered.values())) == sorted(row for row in expected if row[0] == "s")
     delivered = {one["id"]: one for came in full.book for one in came.updates}
     assert sorted(told(delivered.values())) == [
-        ("plain", "enter", "v1", {"price": 950.0}, None), ("plain", "leave", "v3", {"price": 880.0}, None)
+        ("plain", "enter", "v1", {"title": flat["title"], "price": 950.0}, None),
+        ("plain", "leave", "v3", {"title": flat["title"], "price": 880.0}, None),
     ]  # fmt: skip
     assert verify_run(out, None).exact
     assert "changed with version v2: price 950 -> 890" in explain(out, "s", "v2")["why"]

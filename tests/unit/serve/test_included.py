@@ -2,11 +2,13 @@
 
 import json
 
+from gateway.live.logged_changes import Accepted, ActiveKinds
 from gateway.live.update_listener import MessageText
 from gateway.live.write_ahead_log import LoggedValues
 from gateway.serve.included import IncludedValues
 from gateway.serve.released import JSON_BEGINS, RANKS, UpdateRows
 from matching.attributes import AttributeSchema
+from matching.kinds import KINDS
 from tests.support.releasing import RawUpdate, released_of
 
 SCHEMA = AttributeSchema.parse(["price:number", "sold:time", "kind:category"])
@@ -18,6 +20,8 @@ VALUES = {
     7: LoggedValues((700.0, 1_000_000, "flat"), 6),
 }
 ENDS = [4, 7]
+NOWHERE = (0.0, 0.0, 0.0, 0.0)
+CARRIED = ("change", "message_id", "score", "attributes", "previous")
 
 
 def told(include, standing, *updates, instead=None):
@@ -31,6 +35,8 @@ def told(include, standing, *updates, instead=None):
     found = [json.loads(one) for one in rows.events((JSON_BEGINS,), b"").each()]
     plain = UpdateRows(released, None, lambda seqs: texts).events((JSON_BEGINS,), b"").each()
     assert found[-1] == json.loads(plain[-1]), "who asks for nothing gets nothing"
+    lines = [json.loads(line) for line in rows.lines().splitlines()]
+    assert [tuple(map(one.get, CARRIED)) for one in lines] == [tuple(map(one.get, CARRIED)) for one in found]
     if instead is not None:
         found = [json.loads(one.data) for one in rows.updates(instead)]
         assert ("attributes" in found[-1]) == bool(instead)
@@ -65,3 +71,16 @@ def test_included_values_that_a_reader_names_replace_those_of_the_subscription()
         ("change", {"sold": "1970-01-01T00:00:01+00:00", "kind": "flat"}, {"sold": None})
     ]
     assert told(["price"], False, ("change", 6, 6), instead=False) == [("change", None, None)]
+
+
+def test_active_kinds_keep_what_updates_carry_until_the_subscription_is_replaced():
+    active = ActiveKinds()
+    kinds = KINDS.named("boolean").code, KINDS.named("knn").code
+    active.put(
+        [Accepted(name, kind, b"", NOWHERE, include=["a"]) for name, kind in zip("bk", kinds, strict=True)], [0, 0]
+    )
+    assert [active.is_standing(name) for name in active.includes] == [False, True]
+    active.end("k", 5)
+    assert list(active) == ["b"] and active.includes == {"b": ["a"], "k": ["a"]} and active.is_standing("k")
+    active.put([Accepted("k", kinds[0], b"", NOWHERE), Accepted("b", kinds[1], b"", NOWHERE, include=True)], [6, 6])
+    assert active.includes == {"b": True} and active.is_standing("b")
