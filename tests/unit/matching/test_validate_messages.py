@@ -111,6 +111,7 @@ def test_message_row_good_row_is_parsed():
         (),
         (),
         None,
+        "",
     )
     assert len(row.content) == 16
 
@@ -365,7 +366,7 @@ def test_message_row_op_may_be_a_decimal(op, code):
 def test_attribute_value_category_whole_decimals_are_whole_numbers():
     assert [attribute_value(CATEGORY, value) for value in (3, 3.0, Decimal("3.0"), -0.0)] == ["3", "3", "3", "0"]
     for value in (3.5, 2.0**60, float("nan")):
-        with pytest.raises(ValueError, match="category"):
+        with pytest.raises(ValueError, match="a whole number"):
             attribute_value(CATEGORY, value)
 
 
