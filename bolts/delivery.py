@@ -416,9 +416,7 @@ class DeliveryBolt(Bolt):
         numbers = state["subscriptions"]
         return state | own | {"subscriptions": numbers[self.subscriptions.has(numbers)]}
 
-    def _accept(
-        self, number: int, changes: tuple[ChangeList], ids: tuple[MessageIds], updates: tuple[Closed, ...]
-    ) -> None:
+    def _accept(self, number: int, changes: list[ChangeList], ids: list[MessageIds], updates: list[Closed]) -> None:
         added, names, removed = changes[0].added, changes[0].names, changes[0].removed
         if len(added) != len(names.offsets) - 1:
             raise TopologyError(f"change list {number}: {len(added)} subscriptions, {len(names.offsets) - 1} names")

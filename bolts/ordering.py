@@ -17,12 +17,15 @@ from typing import Any, NamedTuple
 
 from matching.errors import TopologyError
 
+#: In the place of a payload that has not come.
+_ABSENT = object()
+
 
 class Ready(NamedTuple):
     """A complete batch: for every stream its payloads, in the order of their senders."""
 
     number: int
-    payloads: dict[str, tuple[Any, ...]]
+    payloads: dict[str, list[Any]]
 
 
 class _Waiting:
@@ -31,7 +34,7 @@ class _Waiting:
     __slots__ = ("missing", "payloads")
 
     def __init__(self, streams: Mapping[str, int]):
-        self.payloads: dict[str, dict[int, Any]] = {stream: {} for stream in streams}
+        self.payloads = {stream: [_ABSENT] * senders for stream, senders in streams.items()}
         self.missing = sum(streams.values())
 
 
@@ -96,9 +99,10 @@ class InOrder:
         waiting = self._waiting.get(number)
         if waiting is None:
             waiting = self._waiting[number] = _Waiting(self.streams)
-        if sender in waiting.payloads[stream]:
+        payloads = waiting.payloads[stream]
+        if payloads[sender] is not _ABSENT:
             raise TopologyError(f"{self.name}: batch {number} of {stream!r} from sender {sender} came twice")
-        waiting.payloads[stream][sender] = payload
+        payloads[sender] = payload
         waiting.missing -= 1
 
     def pop(self) -> Ready | None:
@@ -109,11 +113,7 @@ class InOrder:
         number = self.next_number
         del self._waiting[number]
         self.next_number += 1
-        payloads = {
-            stream: tuple(by_sender[sender] for sender in range(self.streams[stream]))
-            for stream, by_sender in waiting.payloads.items()
-        }
-        return Ready(number, payloads)
+        return Ready(number, waiting.payloads)
 
     def skip(self) -> None:
         """Pass over the next batch, of which nothing comes.
@@ -132,8 +132,8 @@ class InOrder:
         waiting = self._waiting.get(self.next_number)
         gaps = []
         for stream, senders in self.streams.items():
-            got = waiting.payloads[stream] if waiting is not None else {}
-            absent = [str(sender) for sender in range(senders) if sender not in got]
+            got = [_ABSENT] * senders if waiting is None else waiting.payloads[stream]
+            absent = [str(sender) for sender, payload in enumerate(got) if payload is _ABSENT]
             if absent:
                 gaps.append(f"{stream!r} from sender {', '.join(absent)}")
         return f"batch {self.next_number} waits for {'; '.join(gaps) or 'nothing'}"

@@ -285,10 +285,10 @@ class Engine:
         Parameters
         ----------
         messages : iterable of mapping, or one
-            Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op` and the sides of a rectangle
-            `west`, `south`, `east`, `north`; other columns are ignored. Values may be NumPy's; NaN, NaT and NA are
-            missing values. A bad one is counted in `rejected`, the others are matched. Without messages: updates of the
-            changes of subscriptions since the last batch, and of objects that have ended by time.
+            Each with `text`, `lon`, `lat`, and if need be `id`, `time`, `object_id`, `op`, `lang` and the sides of a
+            rectangle `west`, `south`, `east`, `north`; other columns are ignored. Values may be NumPy's; NaN, NaT and
+            NA are missing values. A bad one is counted in `rejected`, the others are matched. Without messages: updates
+            of the changes of subscriptions since the last batch, and of objects that have ended by time.
 
         Returns
         -------

@@ -22,14 +22,16 @@ from matching.fields import MAX_ID_CHARACTERS, MESSAGE_ROLES, Fault, encodes, ev
 from matching.model import Float64, Int64
 
 #: Types of attributes, in the order of their codes.
-TYPES = ("number", "category", "time", "categories")
-NUMBER, CATEGORY, TIME, CATEGORIES = range(4)
+TYPES = ("number", "category", "time", "categories", "text")
+NUMBER, CATEGORY, TIME, CATEGORIES, TEXT = range(5)
 #: Most categories in a list; a message has so many keys of such an attribute, those of its categories first.
 MEMBERS = 16
+#: Most characters of a text that is kept for receivers, and has no key.
+MAX_KEPT_CHARACTERS = 4_096
 #: A checked value: of a list of categories the distinct ones, in their order; None if it is missing.
 AttributeValue = float | int | str | tuple[str, ...] | None
-#: Start of the name of an attribute's column in files of messages.
-ATTRIBUTE = "attribute_"
+#: Start of the name of an attribute's column in files of messages: of one with keys, and of a text.
+ATTRIBUTE, KEPT = "attribute_", "kept_"
 #: Key of a missing value; no value has it.
 MISSING_KEY = int(np.iinfo(np.int64).min)
 MAX_ATTRIBUTES = 256
@@ -90,7 +92,12 @@ class DeclaredAttribute(NamedTuple):
     @property
     def width(self) -> int:
         """How many keys a message has of it."""
-        return MEMBERS if self.type == CATEGORIES else 1
+        return {CATEGORIES: MEMBERS, TEXT: 0}.get(self.type, 1)
+
+    @property
+    def column(self) -> str:
+        """The name of its column in files of messages."""
+        return f"{ATTRIBUTE if self.width else KEPT}{self.name}"
 
     def __str__(self) -> str:
         return f"{self.name}{'' if self.path == self.name else f'={self.path}'}:{TYPES[self.type]}"
@@ -148,6 +155,11 @@ class AttributeSchema:
     def at_start(self) -> "AttributeSchema":
         """The attributes that the stream began with."""
         return AttributeSchema(self.attributes[: self.begun], self.numbers)
+
+    @property
+    def compared(self) -> list[DeclaredAttribute]:
+        """The attributes that conditions can compare."""
+        return [one for one in self.attributes if one.width]
 
     def __len__(self) -> int:
         return len(self.attributes)
@@ -219,12 +231,12 @@ def attribute_value(type_code: int, value: Any, numbers: str = "plain") -> Attri
     """A value as its type: float, str, microseconds since 1970, or distinct texts; None if it is missing (None, blank).
 
     `numbers` is the form of the text of a number (`NUMBER_FORMS`); text is read at all since CSV has nothing else.
-    Whole numbers and truth values are categories too; times are those of `matching.fields.event_time_us`.
+    Whole numbers and truth values are categories and texts too; times are those of `matching.fields.event_time_us`.
 
     Raises
     ------
     ValueError
-        For a value of another type, a list, a number that is not finite, a category that is too long.
+        For a value of another type, a list, a number that is not finite, a category or text that is too long.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -232,7 +244,9 @@ def attribute_value(type_code: int, value: Any, numbers: str = "plain") -> Attri
         return event_time_us(value)
     if type_code == CATEGORIES:
         return _categories(value)
-    return _number(value, numbers) if type_code == NUMBER else _category(value)
+    if type_code == NUMBER:
+        return _number(value, numbers)
+    return _category(value, MAX_KEPT_CHARACTERS if type_code == TEXT else MAX_ID_CHARACTERS)
 
 
 def _number(value: Any, form: str) -> float:
@@ -257,15 +271,15 @@ def _number(value: Any, form: str) -> float:
     return number + 0.0  # turns minus zero into zero
 
 
-def _category(value: Any) -> str:
+def _category(value: Any, most: int = MAX_ID_CHARACTERS) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float | Decimal):
         value = whole_number(value)
     if isinstance(value, int) and abs(value) < 10**MAX_ID_CHARACTERS:
         return str(value)
-    if not isinstance(value, str) or len(value) > MAX_ID_CHARACTERS or "\0" in value or not encodes(value):
-        raise ValueError("a category must be text or a whole number")
+    if not isinstance(value, str) or len(value) > most or "\0" in value or not encodes(value):
+        raise ValueError(f"it must be text of at most {most:,} characters, or a whole number")
     return value
 
 

@@ -94,8 +94,8 @@ def parse_where(where: Any, schema: AttributeSchema, of_versions: bool = False) 
     for name, wanted in where.items():
         attribute = schema.number_of(name) if isinstance(name, str) else None
         if attribute is None:
-            there = ", ".join(one.name for one in schema.attributes[:_NAMED]) or "none"
-            near = meant(name, [one.name for one in schema.attributes])
+            there = ", ".join(one.name for one in schema.compared[:_NAMED]) or "none"
+            near = meant(name, [one.name for one in schema.compared])
             return Refusal("unknown_attribute", f"{shown(name)}; {near}there are {there}")
         found = _conditions_of(attribute, schema.attributes[attribute], wanted)
         if isinstance(found, Refusal):
@@ -134,6 +134,8 @@ def meant(name: Any, names: Sequence[str]) -> str:
 
 def _conditions_of(attribute: int, declared: DeclaredAttribute, wanted: Any) -> list[Condition] | Refusal:
     """The conditions on one attribute, of this number."""
+    if not declared.width:
+        return Refusal("bad_where", f"{declared.name}: is a text for updates; declare a category to compare")
     lists = declared.type == CATEGORIES
     if not isinstance(wanted, Mapping):
         values = _values(declared, "", wanted)

@@ -24,6 +24,7 @@ _OF_REASON = {
     "bad_everything": ("everything",),
     "bad_include": ("include",),
     "bad_k": ("k",),
+    "bad_lang": ("lang",),
     "bad_match": ("match",),
     "bad_on": ("on",),
     "bad_polygon": ("polygon",),

@@ -16,7 +16,8 @@ class NaiveMessage(NamedTuple):
     """One message. `weights` maps each term to its weight, `keys` are of its attributes, `vector` is the point on the
     sphere, None in the plane; the other fields after `weights` matter to `decay` and `skyline`. Only a `visible` one
     meets subscriptions without keywords. `order` has its words in order of appearance, below 0 for one without a term;
-    `beginnings` are terms that it has for matching alone: beginnings of its words, and words that its hashtags name.
+    `beginnings` are terms that it has for matching alone: beginnings of its words, words that its hashtags name, and of
+    a message that has a language its words as they are written.
     """
 
     seq: int

@@ -6,7 +6,8 @@ columns goes from one to the next it has `JOINED` twice (`BETWEEN_COLUMNS`), whi
 
 `#ramen` also counts as `ramen`, for matching alone. Among the ids of a message's words in order of appearance the word
 that a hashtag names stands behind it, as `named_ids` has it. A phrase is in a text whose hashtags are all read as they
-stand, or all as the words that they name.
+stand, or all as the words that they name. The words as they are written of a message that has a language have the same
+codes (`matching.languages`).
 """
 
 from collections.abc import Sequence

@@ -92,8 +92,11 @@ def with_columns(query: Query | None, nodes: Mapping[str, Node], vocabulary: Voc
     return _query(simplified(Node(ALL, parts)), vocabulary)._replace(columns=frozenset(nodes))
 
 
-def node_of(word: Word) -> Node:
-    """The node of one word."""
+def node_of(word: Word, vocabulary: Vocabulary | None = None) -> Node:
+    """The node of one word; of one in a language (`Vocabulary.spoken_in`) any of its readings."""
+    if vocabulary is not None and vocabulary.readings:
+        forms = [one.form or str for one in vocabulary.readings]
+        return Node(ANY, tuple(node_of(Word(piece and form(piece) for piece in word)) for form in forms))
     return Node(WORD, value=word[0]) if len(word) == 1 else Node(PIECES, value=word)
 
 
@@ -202,6 +205,8 @@ def _bound(node: Node, vocabulary: Vocabulary) -> Node:
         own = beginning if beginning.endswith(NEAR) else beginning + MARK
         words = [own] if vocabulary.grows else vocabulary.words_from(beginning)
         return Node(PREFIX, value=(beginning, tuple(words)))
+    if node.operation in (WORD, PHRASE) and vocabulary.readings:
+        return Node(ANY, tuple(_bound(node, one) for one in vocabulary.readings))
     if node.operation == WORD and vocabulary.keeps_order:
         return Node(ALL, tuple(map(node_of, vocabulary.words_of(node.value))))
     if node.operation == WORD:

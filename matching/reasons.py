@@ -41,6 +41,7 @@ REASONS = {
     "bad_id": f"an id must be text or a whole number (a float: below 2^53), of at most {MAX_ID_CHARACTERS} characters",
     "bad_include": "include must be true, or a list of declared attributes, which updates carry then",
     "bad_k": f"k must be a whole number from 1 to {MAX_K:,} ({{k_needed}} one)",
+    "bad_lang": "lang must be the name of a language in which words can be stemmed",
     "bad_match": "match must be all, any, or a whole number from 1: how many distinct words of the keywords are needed",
     "bad_on": "on must be a list of enter, leave, change: the updates of objects that are wanted",
     "bad_op": "op must be publish (0) or delete (1)",

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from matching.conditions import contradiction
-from matching.fields import Fault, Refusal, encodes
+from matching.fields import Fault, Refusal, encodes, shown
 from matching.filter_fields import ALL_KEYWORDS, asks_no_word, include_refused, need_of
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
+from matching.languages import why_not
 from matching.model import UNKNOWN_TERM
 from matching.pieces import Word
 from matching.query import ALL, ANY, NONE, PREFIX, Node, parse_query
@@ -31,11 +32,26 @@ _OF_QUERIES = re.compile(r'["“”„«»*()]')
 Found = tuple[tuple[int, ...], tuple[float, ...], tuple[str, ...], int, int]
 
 
+def words_in(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary that reads the words of a subscription in its language.
+
+    A `lang` that is none means nothing: a log may have some, of a release that did not know the column.
+    """
+    lang = obj.get("lang")
+    return vocabulary if lang is None or why_not(lang, vocabulary.stem_language) else vocabulary.spoken_in(lang)
+
+
 def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal | None:
     """Why a subscription that passes all other checks is refused when it comes: it would not mean what it says.
 
     Earlier releases took such subscriptions, so a log may have some, and its readers do not ask here.
     """
+    if (lang := obj.get("lang")) is not None:
+        if why := why_not(lang, vocabulary.stem_language):
+            return Refusal("bad_lang", f"lang is {shown(lang)}: {why}", Fault("lang", lang))
+        if not vocabulary.keeps_order and lang != vocabulary.stem_language:
+            return Refusal("no_word_order", "lang asks for words in a row", Fault("lang", lang))
+    vocabulary = words_in(obj, vocabulary)
     query = query_of(obj.get("query"), vocabulary) if {MARK, NEAR} & {*str(obj.get("query"))} else None
     for leaf in query.tree.leaves() if isinstance(query, Query) else ():
         if leaf.operation == PREFIX and (count := len(vocabulary.words_from(leaf.value[0]))) > MAX_BEGUN:
@@ -79,30 +95,33 @@ def query_of_row(obj: Mapping[str, Any], kind: Kind, vocabulary: Vocabulary) -> 
         wanted = len(words) if needs == ALL_KEYWORDS else int(needs)
         if wanted > len(words):
             return "match_too_large"
-        cut = [word for word in words if len(word) > 1 or wanted == len(words)]
-        stopped = next((term for word in cut for term in word.terms if term in vocabulary.stop_terms), None)
+        leaves = tuple(node_of(word, vocabulary) for word in words)
+        cut = [leaf for word, leaf in zip(words, leaves, strict=True) if len(word) > 1 or wanted == len(words)]
+        terms = (term for leaf in cut for one in leaf.leaves() for term in one.words())
+        stopped = next((term for term in terms if term in vocabulary.stop_terms), None)
         if stopped is not None:
             return Refusal("stop_term", f"{stopped!r} was removed from the messages")
-        leaves = tuple(map(node_of, words))
         nodes["keywords"] = (
             Node(ALL, leaves) if wanted == len(words) else Node(ANY, leaves, wanted if wanted > 1 else None)
         )
     if words := _cut_words(obj.get("not_keywords"), vocabulary):
-        nodes["not_keywords"] = Node(NONE, tuple(map(node_of, words)))
+        nodes["not_keywords"] = Node(NONE, tuple(node_of(word, vocabulary) for word in words))
     return with_columns(query, nodes, vocabulary) if nodes else query
 
 
 def _cut_words(texts: Any, vocabulary: Vocabulary) -> list[Word]:
-    """The distinct words of a column; none unless one at least is cut into pieces, or if the column is refused."""
+    """The distinct words of a column; none unless one at least is cut into pieces or has several readings, or if the
+    column is refused."""
     texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list | tuple) or not texts or isinstance(words_of(texts, vocabulary), str):
         return []
     words = list(dict.fromkeys(word for text in texts for word in vocabulary.words_of(text)))
-    return words if any(len(word) > 1 for word in words) else []
+    return words if vocabulary.readings or any(len(word) > 1 for word in words) else []
 
 
 def words_of_row(obj: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[str, ...]:
     """All distinct words of a subscription that was accepted: of keywords, `not_keywords` and query."""
+    vocabulary = words_in(obj, vocabulary)
     texts = [obj[name] for name in ("keywords", "not_keywords") if obj.get(name) is not None]
     words = [word for text in texts for word in vocabulary.keyword_terms(text)]
     query = query_of(obj.get("query"), vocabulary)
@@ -111,7 +130,7 @@ def words_of_row(obj: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[str, .
 
 def read_as(obj: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, str]:
     """`read_as`: the query of a subscription that was accepted, as it was understood; nothing if it has none."""
-    query = query_of(obj.get("query"), vocabulary)
+    query = query_of(obj.get("query"), words_in(obj, vocabulary))
     return {"read_as": str(query.tree)} if isinstance(query, Query) else {}
 
 

@@ -52,6 +52,7 @@ from matching.filter_fields import (
 )
 from matching.filter_programs import Instruction, asked_in, joined_programs
 from matching.kind_table import Kind, Kinds
+from matching.languages import LANGUAGES, in_language
 from matching.model import (
     ANY_KEYWORD,
     KEYWORDS_BY_KIND,
@@ -65,19 +66,22 @@ from matching.model import (
 from matching.reasons import MAX_K
 from matching.reserved import RESERVED_IDF
 from matching.space import Space
-from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_of
+from matching.subscription_words import indexed_by_query, keywords_of, other_words, query_of_row, words_in, words_of
 from matching.telling import telling_of
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.vocabulary import Vocabulary, unit_weights
 
 SUBSCRIPTION_COLUMNS = frozenset(
     ("subscription_id", "kind", "keywords", "not_keywords", "match", "lon", "lat", "region", "circle", "polygon",
-     "query", "radius_m", "where", "on", "everything", "tell", "include", "k", "alpha", "at", "until", "backfill")
+     "query", "radius_m", "where", "on", "everything", "tell", "include", "k", "alpha", "at", "until", "backfill",
+     "lang")
 )  # fmt: skip
 #: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where", "tell")
 #: Those that a message must satisfy beside keywords, region and point.
-CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "radius_m", "where", "on")
+CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "lang", "radius_m", "where", "on")
+#: Short names, to which free columns are near: `one` is no slip of `on`, nor `lng` of `lang`.
+_SHORT_COLUMNS = frozenset(("on", "lang"))
 PUBLISH, DELETE = 0, 1
 #: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
@@ -111,6 +115,7 @@ class RawMessage(NamedTuple):
     op: Any = None
     ttl_s: Any = None
     expires_at: Any = None
+    lang: Any = None
 
 
 class ParsedMessage(NamedTuple):
@@ -119,6 +124,7 @@ class ParsedMessage(NamedTuple):
     `ahead`: dated too long after its arrival, so that it is set aside; a live stream decides that, once.
     `attributes`: their values in the order of the schema; of a live stream alone. `misfits`: those that do not fit, and
     are missing among `attributes`. `expires_us`: when the version ends its object, in a stream of objects.
+    `lang`: the language of its words (`matching.languages`), "" for the stream's.
     """
 
     message_id: str
@@ -137,6 +143,7 @@ class ParsedMessage(NamedTuple):
     attributes: tuple[AttributeValue, ...] = ()
     misfits: tuple[Misfit, ...] = ()
     expires_us: int | None = None
+    lang: str = ""
 
 
 class ParsedSubscription(NamedTuple):
@@ -253,7 +260,8 @@ def message_row(
     -----
     A message may lack text. A delete (`op` 1) has no terms; one that names its object may lack a point, and gets the
     middle of the world, `NOWHERE` without one. A range message may lack its point: it gets the middle of its rectangle.
-    Without an id the hash of the content is the id. About 8 us.
+    Without an id the hash of the content is the id. A `lang` that is none of `matching.languages.LANGUAGES` means
+    nothing. About 8 us.
     """
     known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
     op = _OPS.get(raw.op) if known else None
@@ -289,12 +297,13 @@ def message_row(
         time_us = read_time(raw.time)
     except ValueError:
         return "bad_time"
+    lang = raw.lang if isinstance(raw.lang, str) and raw.lang in LANGUAGES else ""
     message_id = identifier(raw.id)
     object_id = identifier(raw.object_id)
     if message_id is None or object_id is None:
         return "bad_id"
     try:
-        encoded = f"{object_id}\0{text}".encode()
+        encoded = f"{object_id}\0{text}{in_language('', lang)}".encode()
         message_id.encode()
     except UnicodeEncodeError:
         return "bad_utf8"
@@ -302,8 +311,9 @@ def message_row(
         return "nul_byte"
     content = _content(lon, lat, box, time_us, op, encoded)
     message_id = message_id or content.hex()
+    object_id = object_id or message_id
     return ParsedMessage(
-        message_id, content, lon, lat, west, south, east, north, time_us, text, object_id or message_id, op
+        message_id, content, lon, lat, west, south, east, north, time_us, text, object_id, op, lang=lang
     )
 
 
@@ -421,6 +431,7 @@ def _parsed(
     if asked is not None and not (isinstance(asked, bool | str) and asked in EVERYTHING):
         return "bad_everything"
     everything = asked is not None and EVERYTHING[asked]
+    vocabulary = words_in(obj, vocabulary)
     query = query_of_row(obj, kind, vocabulary)
     if isinstance(query, Refusal | str):
         return query
@@ -519,7 +530,7 @@ def misspelt(name: str) -> str | None:
     """The column of subscriptions that this name is nearly, None if it is one, or a free column of its owner's."""
     if name in SUBSCRIPTION_COLUMNS:
         return None
-    longer = sorted(SUBSCRIPTION_COLUMNS - {"on"})  # of which "one" would be a slip
+    longer = sorted(SUBSCRIPTION_COLUMNS - _SHORT_COLUMNS)
     near = difflib.get_close_matches(name.strip().lower(), longer, n=1, cutoff=_NEARLY)
     return near[0] if near else None
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import CheckpointError, ConfigError
+from matching.languages import Piece, language_and_text, message_pieces, stem_form
 from matching.model import WEIGHT, Float32, Float64, Int64
-from matching.pieces import JOINED_ID, Word, named_ids
-from matching.text import count_terms, in_case_of, named_by, term_form, terms_of, words_of
+from matching.pieces import JOINED_ID, NAMED_ID, Word, named_ids
+from matching.text import in_case_of, named_by, term_form, terms_of, words_of
 from matching.words.beginnings import Beginnings, is_for_matching_alone
 
 #: Document frequency that a term is taken to have when it turns up after the vocabulary was made.
@@ -94,14 +95,18 @@ class Vocabulary:
         How often the admitted terms were forgotten.
     form : callable or None
         What the terms of a text are turned into (`term_form`).
+    readings : tuple of Vocabulary
+        Of `spoken_in`: how it reads a word, by its stem and as it is written.
 
     Notes
     -----
     About 200 bytes and 0.3 us to build a term. Columns are indexed by id; that of terms for matching alone has `idf`
     only. The collection's terms have ids from `most_terms` on, in their order; those of admitted words descend from
     there, so that the newest is the first where ids ascend. Ids of terms for matching alone ascend behind those of all
-    words. No id ever changes.
+    words. No id ever changes. The text of a message may carry its language (`matching.languages.in_language`).
     """
+
+    readings: tuple["Vocabulary", ...] = ()
 
     def __init__(
         self,
@@ -213,10 +218,14 @@ class Vocabulary:
 
     def count_terms(self, text: str) -> dict[str, int]:
         """How often each term occurs in a text, folded and stemmed the way this vocabulary was."""
-        return count_terms(self._in_case(text), self.form)
+        return dict(Counter(self.terms_of(text)))
 
     def terms_of(self, text: str) -> list[str]:
         """Terms of a text in order of appearance, with repeats, folded and stemmed the way this vocabulary was."""
+        if self.readings:
+            return [term for one in self.readings for term in one.terms_of(text)]
+        if pieces := self._pieces_of_language(text):
+            return [piece.term for piece in pieces if piece.term and not piece.alone]
         return terms_of(self._in_case(text), self.form)
 
     def words_of(self, text: str) -> list[Word]:
@@ -224,8 +233,10 @@ class Vocabulary:
         return [Word(pieces) for pieces in words_of(self._in_case(text), self.form) if any(pieces)]
 
     def found_by(self, text: str) -> dict[str, None]:
-        """The distinct terms that a message with this text may be found by: those of `count_terms`, and those of the
-        words that its hashtags name."""
+        """The distinct terms that a message with this text may be found by: those of `count_terms`, and those for
+        matching alone: words that its hashtags name, and of a text in a language its words as they are written."""
+        if pieces := self._pieces_of_language(text):
+            return dict.fromkeys(piece.term for piece in pieces if piece.term)
         terms = self.terms_of(text)
         named = (piece for term in terms for piece in named_by(term, self.form) if piece)
         return dict.fromkeys([*terms, *named])
@@ -239,12 +250,27 @@ class Vocabulary:
         def id_in(piece: str) -> int:
             return self._ids.get(piece, -1) if piece else JOINED_ID
 
+        if spoken := self._pieces_of_language(text):
+            return [NAMED_ID - id_in(piece.term) if piece.alone else id_in(piece.term) for piece in spoken]
         pieces = (piece for word in words_of(self._in_case(text), self.form) for piece in word)
         named = ((piece, list(map(id_in, named_by(piece, self.form)))) for piece in pieces)
         return [each for piece, ids in named for each in (id_in(piece), *named_ids(ids))]
 
     def _in_case(self, text: str) -> str:
-        return in_case_of(text, self.stem_language)
+        return in_case_of(language_and_text(text)[1], self.stem_language)
+
+    def _pieces_of_language(self, text: str) -> list[Piece]:
+        """The terms of a text that carries its language; none if it has none, or where all words are stemmed alike."""
+        language, own = language_and_text(text)
+        return message_pieces(own, language, self.folds_accents) if language and not self.stem_language else []
+
+    def spoken_in(self, language: str) -> "Vocabulary":
+        """This one, for the words of a subscription of a language, "" for the stream's. O(1)."""
+        if not language or language == self.stem_language:
+            return self
+        written = self._having(stem_language=language, form=term_form("", self.folds_accents))
+        stems = written._having(form=stem_form(language, self.folds_accents))
+        return written._having(readings=(stems, written))
 
     def words_from(self, beginning: str) -> list[str]:
         """Terms that begin so. O(log terms + found)."""
@@ -252,8 +278,11 @@ class Vocabulary:
 
     def as_it_is(self) -> "Vocabulary":
         """This one, for questions about messages that are there: beginnings of words mean the words there are. O(1)."""
+        return self._having(grows=False)
+
+    def _having(self, **attributes: Any) -> "Vocabulary":
         found = object.__new__(Vocabulary)
-        found.__dict__ |= self.__dict__ | {"grows": False}
+        found.__dict__ |= self.__dict__ | attributes
         return found
 
     def keyword_terms(self, keywords: str | Iterable[str]) -> list[str]:

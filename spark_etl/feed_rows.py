@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from matching.attributes import TIME, AttributeSchema
 from matching.errors import ConfigError, EngineError, InputError
+from matching.expiry import expiry_us
 from matching.fields import text_columns
 from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
@@ -24,7 +25,7 @@ from spark_etl.options import EtlOptions
 from spark_etl.paths import attribute_picker, picker
 from spark_etl.rows import CleanRow, RowCleaner, fault_of, readable
 from spark_etl.sources import find_sources
-from spark_etl.times import moment_of
+from spark_etl.times import moment_of, time_reader
 
 #: What a row of the stream is.
 COLUMNS, VALUES, FILES = "columns", "values", "files"
@@ -66,11 +67,12 @@ class FeedCleaner:
     """
 
     def __init__(self, options: EtlOptions):
-        self._options = options
+        self._options = replace(options, objects=True)  # with the columns that say when a version ends its object
         self._cleaner = RowCleaner(options)
+        self._read_time = time_reader(options.time_format)
         self._schema = options.attributes()
         self._attributes = attribute_picker(self._schema)
-        self._picks = _Picks(options)
+        self._picks = _Picks(self._options)
 
     def file(self, path: str) -> Iterator[Found]:
         """The rows of a file in order.
@@ -131,8 +133,15 @@ class FeedCleaner:
     def _found(self, row: InputRow, options: EtlOptions, place: Mapping[str, Any]) -> Found:
         cleaned = self._cleaner.clean(row.values, row.attributes)
         if isinstance(cleaned, CleanRow):
-            return message_line(cleaned, self._schema)
+            return message_line(cleaned, self._schema, self._ends(row.values))
         return Rejected(cleaned, readable(row.original), {**place, **fault_of(row, cleaned, options).named})
+
+    def _ends(self, values: RawMessage | str) -> dict[str, Any]:
+        """When a version ends its object; the stream that reads the line checks it, and counts `ttl_s` from then."""
+        assert not isinstance(values, str), "it was cleaned"
+        at_us = expiry_us(None, values.expires_at, None, self._read_time)
+        expires_at = moment_of(at_us).isoformat() if isinstance(at_us, int) else _as_json(values.expires_at)
+        return {"ttl_s": _as_json(values.ttl_s), "expires_at": expires_at}
 
 
 class _Picks:
@@ -205,28 +214,31 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
     return options
 
 
-def message_line(row: CleanRow, schema: AttributeSchema) -> bytes:
-    """A message with the columns of any message line, and its attributes by their names.
+def message_line(row: CleanRow, schema: AttributeSchema, more: Mapping[str, Any]) -> bytes:
+    """A message with the columns of any message line and `more`, and its attributes by their names.
 
     A value that does not fit its attribute is as it came: the stream that reads the line reports it.
     """
     message, time_us = row.message, row.message.event_time_us
+    is_version = message.object_id != message.message_id  # of one object two may have the same content, and each counts
     values = {
-        "id": message.message_id,
+        "id": None if is_version and message.content.hex() == message.message_id else message.message_id,
         "text": message.text,
         "lon": message.lon,
         "lat": message.lat,
         **{side: getattr(message, side) for side in _SIDES},
         "time": None if time_us is None else moment_of(time_us).isoformat(),
-        "object_id": None if message.object_id == message.message_id else message.object_id,
+        "object_id": message.object_id if is_version else None,
         "op": "delete" if message.op == DELETE else None,
+        **more,
     }
     for one, value in zip(schema.attributes, row.attributes, strict=True):
         if value is not None:
             values[one.name] = moment_of(value).isoformat() if one.type == TIME and isinstance(value, int) else value
     for misfit in row.misfits:
         values[schema.attributes[misfit.number].name] = _as_json(misfit.fault.value)
-    return json.dumps({name: value for name, value in values.items() if value is not None}).encode()
+    there = {name: value for name, value in values.items() if value is not None and value == value}  # NaN: no place
+    return json.dumps(there).encode()
 
 
 def _as_json(value: Any) -> Any:

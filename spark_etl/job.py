@@ -35,7 +35,7 @@ from spark_etl.ingest import check_columns, plan_tasks
 from spark_etl.nothing import nothing_usable
 from spark_etl.options import STANDARD_INPUT, EtlOptions
 from spark_etl.ordered import TERM_COUNTS, order_rows
-from spark_etl.schemas import ATTRIBUTE, ATTRIBUTES_VERSION, FORMAT_VERSION
+from spark_etl.schemas import ATTRIBUTES_VERSION, FORMAT_VERSION
 from spark_etl.session import spark_session
 from spark_etl.sources import InputFile, find_sources
 from spark_etl.span import likely_times
@@ -245,7 +245,7 @@ def _transform(
         {
             "name": one.name,
             "type": TYPES[one.type],
-            "messages": facts[ATTRIBUTE + one.name],
+            "messages": facts[one.column],
             "misfits": facts[MISFITS + one.path],
         }
         for one in schema.attributes

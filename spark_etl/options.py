@@ -62,8 +62,8 @@ class EtlOptions:
     ] = None
     attribute: Annotated[
         tuple[str, ...],
-        "attribute to keep as a typed column, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category or time. "
-        "May be repeated; never inferred, but --dry-run suggests some",
+        "attribute to keep as a typed column, as NAME:TYPE or NAME=COLUMN:TYPE; the type is number, category, time, or "
+        "text, which conditions do not compare. May be repeated; never inferred, but --dry-run suggests some",
     ] = ()
     numbers: Annotated[
         str,

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, NUMBER, TIME, AttributeSchema
+from matching.attributes import CATEGORIES, CATEGORY, NUMBER, TEXT, TIME, AttributeSchema
 
 #: `format_version` in the manifest of a folder, and that of one whose messages have attributes.
 FORMAT_VERSION, ATTRIBUTES_VERSION = 1, 2
@@ -32,14 +32,13 @@ ATTRIBUTE_TYPES = {
     CATEGORY: pa.string(),
     TIME: pa.int64(),
     CATEGORIES: pa.list_(pa.string()),
+    TEXT: pa.string(),
 }
 
 
 def message_schema(schema: AttributeSchema) -> pa.Schema:
     """`MESSAGE_SCHEMA` and a nullable column for each attribute (`ATTRIBUTE_TYPES`)."""
-    return pa.schema(
-        [*MESSAGE_SCHEMA, *((ATTRIBUTE + one.name, ATTRIBUTE_TYPES[one.type]) for one in schema.attributes)]
-    )
+    return pa.schema([*MESSAGE_SCHEMA, *((one.column, ATTRIBUTE_TYPES[one.type]) for one in schema.attributes)])
 
 
 VOCABULARY_SCHEMA = pa.schema(

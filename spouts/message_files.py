@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from matching.attributes import ATTRIBUTE, CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TIME
+from matching.attributes import CATEGORIES, CATEGORY, MISSING_KEY, NUMBER, TEXT, TIME
 from matching.model import TERM, Names
 from matching.pieces import NAMED_ID
 from matching.validate import DELETE
@@ -36,6 +36,7 @@ _ATTRIBUTE_TYPES = {
     CATEGORY: pa.large_string(),
     TIME: pa.int64(),
     CATEGORIES: pa.list_(pa.string()),
+    TEXT: pa.large_string(),
 }
 
 
@@ -155,7 +156,7 @@ class LoggedColumns:
         """See `MessageFile`."""
         attributes = self._vocabulary.attributes.attributes
         more = {"counts": pa.list_(pa.int32()), "text": pa.large_string()}
-        named = {ATTRIBUTE + one.name: _ATTRIBUTE_TYPES[one.type] for one in attributes}
+        named = {one.column: _ATTRIBUTE_TYPES[one.type] for one in attributes}
         return pa.schema([*(TYPES | more | named).items()])
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
@@ -181,7 +182,7 @@ class LoggedColumns:
             first, ids = self._vocabulary.first_id, terms.ids
             ids = np.where(ids >= 0, ids - first, np.where(ids <= NAMED_ID, ids + first, ids)).astype(TERM)
             found[ORDER] = pa.ListArray.from_arrays(pa.array(terms.offsets, pa.int32()), pa.array(ids))
-        named = [ATTRIBUTE + one.name for one in self._vocabulary.attributes.attributes]
+        named = [one.column for one in self._vocabulary.attributes.attributes]
         found |= dict(zip(named, map(_values, block.attributes), strict=False))
         arrays = [
             found[name] if name in found else pa.nulls(len(block), schema.field(name).type) for name in schema.names

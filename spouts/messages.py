@@ -15,12 +15,14 @@ from matching.attributes import (
     CATEGORY,
     MISSING_KEY,
     NUMBER,
+    TEXT,
     AttributeSchema,
     AttributeValue,
     category_key,
     list_keys,
     number_keys,
 )
+from matching.languages import in_language
 from matching.model import Float64, Int64, Names
 from matching.validate import DELETE, PUBLISH, ParsedMessage
 from matching.window import NO_FLOOR
@@ -37,12 +39,19 @@ class CategoryLists(NamedTuple):
         return [text.split("\0") if text else [] for text in self.joined.strings()]
 
 
-#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), categories (""), or lists.
+class KeptTexts(Names):
+    """A column of texts that no condition compares."""
+
+    __slots__ = ()
+
+
+#: A column of an attribute: numbers (NaN where one is missing), times in us (`MISSING_KEY`), categories (""), lists, or
+#: texts ("").
 AttributeColumn = np.ndarray | Names | CategoryLists
 
 
-#: End of the name of a column of lists in the log.
-_LISTS = "_lists"
+#: Ends of the names of columns of lists, and of texts, in the log.
+_LISTS, _KEPT = "_lists", "_kept"
 #: What the columns of a message say that was removed, but for attributes and sides.
 _REMOVED = {"lon": 0.0, "lat": 0.0, "time_us": 0, "deleted": 0, "ahead": 1, "made": 1, "previous": -1, "expires_us": -1}
 _Sides = tuple[float | None, float | None, float | None, float | None]
@@ -64,6 +73,7 @@ class MessageBlock(NamedTuple):
     previous : int64[n]         of a stream of objects: seq of the version that the message replaces or ends, -1 for
                                 none; None of messages, and of a log that lacks it
     expires_us : int64[n]       when the version ends its object, -1 where it does not say; None if none does
+    langs : Names               the language of a message, "" for the stream's; None if all are of that
     """
 
     ids: Names
@@ -79,6 +89,7 @@ class MessageBlock(NamedTuple):
     made: np.ndarray | None = None
     previous: Int64 | None = None
     expires_us: Int64 | None = None
+    langs: Names | None = None
 
     def __len__(self) -> int:  # a NamedTuple would count its fields
         return self.lon.shape[0]
@@ -121,6 +132,7 @@ class MessageBlock(NamedTuple):
             self.deleted is not None and bool(self.deleted[row]),
             self.ahead is not None and bool(self.ahead[row]),
             self.values(row),
+            "" if self.langs is None else self.langs.string(row),
         )
 
     def messages(self) -> list[ParsedMessage]:
@@ -128,8 +140,11 @@ class MessageBlock(NamedTuple):
         return list(map(self.message, range(len(self))))
 
     def words(self) -> list[str]:
-        """The texts whose words messages have: a deletion, and a message dated too far ahead, has none."""
+        """The texts whose words messages have, with their languages: a deletion, and a message dated too far ahead, has
+        none."""
         texts = self.texts.strings()
+        if self.langs is not None:
+            texts = list(map(in_language, texts, self.langs.strings()))
         if self.deleted is not None or self.ahead is not None:
             for row in np.flatnonzero(self.silent).tolist():
                 texts[row] = ""
@@ -170,7 +185,7 @@ class MessageBlock(NamedTuple):
             if isinstance(column, CategoryLists):
                 return CategoryLists(names_of(column.joined))
             if isinstance(column, Names):
-                return names_of(column)
+                return type(column)(*names_of(column))
             if isinstance(column, tuple):
                 return tuple(column_of("attributes", one) for one in column)
             return None if column is None else array_of(name, column)
@@ -191,7 +206,7 @@ class MessageBlock(NamedTuple):
         """Of the arrays."""
         strings = [self.ids, self.texts, *(column for column in self.attributes if isinstance(column, Names))]
         strings += [column.joined for column in self.attributes if isinstance(column, CategoryLists)]
-        strings += [] if self.objects is None else [self.objects]
+        strings += [one for one in (self.objects, self.langs) if one is not None]
         plain = [self.lon, self.lat, self.time_us, *self.attributes]
         plain += [self.sides, self.deleted, self.ahead, self.made, self.previous, self.expires_us]
         arrays = [one for one in plain if isinstance(one, np.ndarray)]
@@ -223,6 +238,7 @@ class OpenBlock:
         self._ahead: list[int] = []
         self._made: list[int] = []
         self._expires: dict[int, int] = {}
+        self._langs: dict[int, str] = {}
         self.declare(schema)
 
     def declare(self, schema: AttributeSchema) -> None:
@@ -256,6 +272,8 @@ class OpenBlock:
             self._made.append(row)
         if message.expires_us is not None:
             self._expires[row] = message.expires_us
+        if message.lang:
+            self._langs[row] = message.lang
 
     def extend(
         self,
@@ -289,6 +307,7 @@ class OpenBlock:
             row in self._deleted,
             row in self._ahead,
             tuple([column[row] for column in self.attributes]),
+            self._langs.get(row, ""),
         )
 
     def closed(self) -> MessageBlock:
@@ -302,7 +321,10 @@ class OpenBlock:
         if self._expires:
             expires_us = np.full(rows, -1, np.int64)
             expires_us[list(self._expires)] = list(self._expires.values())
-        objects = Names.of([self._objects.get(row, "") for row in range(rows)]) if self._objects else None
+        objects, langs = (
+            Names.of([found.get(row, "") for row in range(rows)]) if found else None
+            for found in (self._objects, self._langs)
+        )
         return MessageBlock(
             Names.of(self.ids),
             Names.of(self.texts),
@@ -314,6 +336,7 @@ class OpenBlock:
             objects,
             *(_mask(found, rows) for found in (self._deleted, self._ahead, self._made)),
             expires_us=expires_us,
+            langs=langs,
         )
 
 
@@ -332,10 +355,12 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
         "made": block.made,
         "previous": block.previous,
         "expires_us": block.expires_us,
+        "lang": block.langs,
     }
     for number, column in enumerate(block.attributes):
         lists = isinstance(column, CategoryLists)
-        named[f"attribute_{number}{_LISTS if lists else ''}"] = column.joined if lists else column
+        end = _LISTS if lists else _KEPT if isinstance(column, KeptTexts) else ""
+        named[f"attribute_{number}{end}"] = column.joined if lists else column
     if terms is not None:
         named |= {"term_length": _lengths(terms.offsets), "term": terms.ids}
         named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
@@ -364,6 +389,8 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
     def attribute_of(name: str) -> AttributeColumn:
         if f"{name}{_LISTS}" in columns:
             return CategoryLists(names_of(f"{name}{_LISTS}"))
+        if f"{name}{_KEPT}" in columns:
+            return KeptTexts(*names_of(f"{name}{_KEPT}"))
         return names_of(name) if f"{name}_length" in columns else columns[name]
 
     count = sum(name.startswith("attribute_") and not name.endswith("_length") for name in columns)
@@ -379,6 +406,7 @@ def block_of(columns: Mapping[str, np.ndarray]) -> tuple[MessageBlock, MessageTe
         None if sides is None else sides.reshape(rows, 4),
         names_of("object") if "object" in columns else None,
         *(columns.get(name) for name in ("deleted", "ahead", "made", "previous", "expires_us")),
+        langs=names_of("lang") if "lang" in columns else None,
     )
     left_out = (columns.get(name, none).astype(np.int32) for name in ("unknown", "stopped"))
     return block, MessageTerms(columns["term"], offsets_of("term"), *left_out)
@@ -389,6 +417,8 @@ def keys_of(column: AttributeColumn) -> Int64:
     category."""
     if isinstance(column, CategoryLists):
         return list_keys(column.lists())
+    if isinstance(column, KeptTexts):
+        return np.zeros((len(column.offsets) - 1, 0), np.int64)
     if not isinstance(column, Names):
         return (number_keys(column) if column.dtype == np.float64 else column)[:, None]
     known: dict[str, int] = {"": MISSING_KEY}
@@ -408,20 +438,23 @@ def _message(
     deleted: bool,
     ahead: bool,
     attributes: tuple[Any, ...],
+    lang: str,
 ) -> ParsedMessage:
     """A message of its values; `own`: id, text, longitude, latitude and time."""
     name, text, lon, lat, time_us = own
     west, south, east, north = sides
     time = None if time_us == NO_FLOOR else time_us
     op, other = DELETE if deleted else PUBLISH, object_id or name
-    return ParsedMessage(name, b"", lon, lat, west, south, east, north, time, text, other, op, ahead, attributes)
+    found = ParsedMessage(name, b"", lon, lat, west, south, east, north, time, text, other, op, ahead, attributes)
+    return found._replace(lang=lang) if lang else found
 
 
 def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:
     if type_code == CATEGORIES:
         return CategoryLists(Names.of(["\0".join(value or ()) for value in values]))
-    if type_code == CATEGORY:
-        return Names.of(["" if value is None else value for value in values])
+    if type_code in (CATEGORY, TEXT):
+        texts = Names.of(["" if value is None else value for value in values])
+        return texts if type_code == CATEGORY else KeptTexts(*texts)
     if type_code == NUMBER:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     return np.array([MISSING_KEY if value is None else value for value in values], np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema, read_attributes
 from matching.errors import CheckpointError
 from matching.fields import MESSAGE_ROLES
+from matching.languages import in_language
 from matching.model import NO_KEYS, TERM, Float64, Int64, MessageBatch, join_messages
 from matching.pieces import with_named
 from matching.reserved import with_reserved
@@ -43,7 +44,7 @@ def parse_message(
         row = {**row, "op": DELETE}
     if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
         row = {**row, "object_id": row.get("id")}
-    parsed = message_row(RawMessage(**{role: row.get(role) for role in MESSAGE_ROLES}), space)
+    parsed = message_row(RawMessage(**{role: row.get(role) for role in (*MESSAGE_ROLES, "lang")}), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed
     read = read_attributes(row, schema)
@@ -111,7 +112,7 @@ def _spread(record: Record) -> tuple[MessageBlock, MessageTerms]:
 
 def counts_of(parsed: ParsedMessage, vocabulary: Vocabulary) -> Mapping[str, int]:
     """How often a message has each term: a deletion, and a message dated too far ahead, has none."""
-    return {} if parsed.op == DELETE or parsed.ahead else vocabulary.count_terms(parsed.text)
+    return {} if parsed.op == DELETE or parsed.ahead else vocabulary.count_terms(in_language(parsed.text, parsed.lang))
 
 
 def rows_of(
@@ -161,7 +162,8 @@ def batch_of(
 
 def keys_in(block: MessageBlock) -> Int64:
     """Keys of the attributes of messages, int64[n, width]."""
-    return np.concatenate(list(map(keys_of, block.attributes)), axis=1) if block.attributes else NO_KEYS
+    columns = [keys for column in block.attributes if (keys := keys_of(column)).shape[1]]
+    return np.concatenate(columns, axis=1) if columns else NO_KEYS
 
 
 def weighed(

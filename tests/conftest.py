@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from tests.support import left_out
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.costs import slow_tests
+from tests.support.costs import slow_tests, tier_of
 from tests.support.covering import sampled
 
 # What a commit is judged by is the same each time; `--hypothesis-profile searching` looks further at every start.
@@ -45,10 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     by_name = [names for kind in KINDS.run for names in (tuple(kind.engines), tuple(kind.windows)) if names]
     opponents = {name for names in by_name for name in names[1:]} - {names[0] for names in by_name}
-    slow = frozenset() if not items or _are_picked(items[0].config) else slow_tests()
+    slow = {} if not items or _are_picked(items[0].config) else slow_tests()
     for item in items:
-        if item.nodeid in slow or item.nodeid.partition("[")[0] in slow:
-            item.add_marker("slow")
         row = getattr(item, "callspec", None)
         if row is not None and not opponents.isdisjoint(_words(row.params)):
             item.add_marker("wide")
@@ -57,6 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, (item, _) in enumerate(rows):
             if number not in taken:
                 item.add_marker("long")
+    for item in items:  # a costly row of a matrix stays the one that stands for others
+        if tier := tier_of(item.nodeid, slow):
+            item.add_marker(tier)
     for name, need in left_out.NEEDS.items():
         needing = [item for item in items if item.get_closest_marker(name)]
         if needing and not need.there():

@@ -15,6 +15,7 @@ from typing import Any
 from gateway.live.update_listener import MessageText
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader
+from gateway.serve.included import IncludedValues
 from gateway.serve.released import LookUp
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import END, Parts
@@ -84,7 +85,14 @@ class Deliveries:
             pump.begin()
         driver_log().info("delivers", to=self.names)
 
-    def begin_parts(self, folder: Path, stream: str, ends: Sequence[int], look_up: LookUp) -> None:
+    def begin_parts(
+        self,
+        folder: Path,
+        stream: str,
+        ends: Sequence[int],
+        look_up: LookUp,
+        included: IncludedValues | None = None,
+    ) -> None:
         """Start to deliver from the committed parts of a folder, as they come.
 
         Parameters
@@ -95,12 +103,14 @@ class Deliveries:
             The last seq of each boundary; may grow.
         look_up : callable
             Seqs -> texts of messages, for any thread.
+        included : IncludedValues, optional
+            What updates of some subscriptions carry besides.
         """
         updates = folder / "updates"
         self.begin(
             folder,
             stream,
-            lambda: CommittedUpdates(updates, Parts(updates, ends, look_up)),
+            lambda: CommittedUpdates(updates, Parts(updates, ends, look_up, included)),
             lambda: ends[-1] + 1 if len(ends) else 0,
         )
 

@@ -11,12 +11,14 @@ from gateway.commands import stream_options as stream
 from gateway.commands.delivering import Deliveries
 from gateway.commands.running import with_metrics
 from gateway.live.in_flight import InFlight
+from gateway.live.logged_changes import ActiveKinds
 from gateway.live.opening import open_stream
 from gateway.live.pipe import Pipe, to_standard_output
 from gateway.live.recording import record
 from gateway.live.retain_settings import RetainSettings
 from gateway.live.retaining import Retention
 from gateway.live.subscription_files import subscribe_all
+from gateway.serve.included import IncludedValues
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
 from gateway.shell.interrupts import draining, end_in_order
@@ -79,13 +81,16 @@ def pipe_stream(
             offered.attribute,
             offered.stem,
             durable,
+            active := ActiveKinds(),
         )
         reading = {"strict": offered.strict_attributes, "numbers": offered.numbers}
         reading |= {"fold_accents": offered.fold_accents}
         config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
-        lines = LineWriter(write, wal.look_up)
+        wanted, vocabulary = (active.includes, active.is_standing), admission.vocabulary
+        included = IncludedValues(*wanted, wal.values, lambda: vocabulary.attributes, wal.ends)
+        lines = LineWriter(write, wal.look_up, included)
         releaser = Releaser(in_flight, wal.ends, lambda: wal.durable_through, lines.deliver, executor == "local", True)
         in_flight.has_room = lambda: releaser.pending_bytes < MOST_PENDING_BYTES
         stack.enter_context(releaser)
@@ -108,7 +113,7 @@ def pipe_stream(
         def begin() -> None:
             starting.close()
             stack.callback(deliveries.close)
-            deliveries.begin_parts(folder, run.identity, wal.ends, wal.look_up)
+            deliveries.begin_parts(folder, run.identity, wal.ends, wal.look_up, included)
             if earlier:
                 place = "the last checkpoint" if run.from_checkpoint else "the first message"
                 log.info("resumes", messages=wal.next_seq - wal.mark_count, matches_from=place, folder=str(out))

@@ -228,7 +228,8 @@ def serve_stream(
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         vocabulary = admission.vocabulary
-        included = IncludedValues(registry.includes, wal.values, lambda: vocabulary.attributes, wal.ends)
+        wanted = registry.includes, registry.is_standing
+        included = IncludedValues(*wanted, wal.values, lambda: vocabulary.attributes, wal.ends)
         parts = Parts(out / "updates", wal.ends, wal.look_up, included)
         hub = Hub(UpdateLog(parts), registry, lambda: wal.next_seq, wal.tag_of, wal.has_texts)
         in_process = executor == "local"

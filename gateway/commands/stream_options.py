@@ -72,7 +72,7 @@ class StreamOptions:
     attribute: Annotated[
         tuple[str, ...],
         "attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is number, "
-        "category or time. With --vocabulary they are those of its folder",
+        "category or time, or text, which updates carry (`include`). With --vocabulary they are those of its folder",
     ] = ()
     strict_attributes: Annotated[
         bool, "refuse messages with a value that does not fit its attribute; by default the value is missing"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
+from matching.attributes import Misfit
 from matching.conditions import meant
 from matching.errors import ConfigError, InputError
 from matching.expiry import expiry_us
@@ -20,6 +21,7 @@ from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
+from matching.languages import why_not
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import SubscriptionRows
@@ -63,7 +65,7 @@ _QUOTED = 40
 #: Attributes that a refusal names.
 _NAMED = 20
 #: Columns on which it depends whether a subscription is refused when it is new.
-_ASKED_WHEN_NEW = frozenset(("query", "where", "not_keywords", "include", "at", "until"))
+_ASKED_WHEN_NEW = frozenset(("query", "where", "not_keywords", "include", "at", "until", "lang"))
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -164,6 +166,8 @@ class Admission:
                 self.rejected[expires] += 1
                 return expires
             parsed = parsed._replace(expires_us=expires)
+        if (lang := row.get("lang")) is not None and (why := why_not(lang, self.vocabulary.stem_language)):
+            parsed = parsed._replace(misfits=(*parsed.misfits, Misfit(-1, Fault("lang", lang), why)))
         for one in parsed.misfits:
             self.misfits[one.fault.column or ""] += 1
         if self._needs_times():
@@ -271,7 +275,7 @@ class Admission:
                 continue
             found = self.recent.attribute(name) if isinstance(name, str) else None
             if found is None:
-                names = [one.name for one in schema.attributes]
+                names = [one.name for one in schema.compared]
                 there, near = ", ".join(names[:_NAMED]) or "none", meant(name, [*names, *self.recent.names])
                 how = "PUT /v1/stream/attributes/NAME, --attribute NAME:TYPE, or attributes= of an engine"
                 what = f"{shown(name)}; {near}there are {there}, and no recent message has it: declare it ({how})"

@@ -11,6 +11,7 @@ import msgspec
 
 from matching.fields import MAX_ID_CHARACTERS
 from matching.kind_table import Kinds
+from matching.kinds import KINDS
 
 #: West, south, east, north in degrees.
 Box = tuple[float, float, float, float]
@@ -61,7 +62,18 @@ class Active(Protocol):
 
 
 class ActiveKinds(dict[str, int]):
-    """The kind of each active subscription, and nothing else of it."""
+    """The kind of each active subscription, and what its updates carry.
+
+    Attributes
+    ----------
+    includes : dict of str to Any
+        Column `include` by id, of those that have ended too, whose updates may still come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.includes: dict[str, Any] = {}
+        self._kinds: dict[str, int] = {}  # of those in `includes`
 
     def put(self, ones: Sequence[Accepted], ats: Sequence[int]) -> list[int]:
         """See `Active`."""
@@ -70,11 +82,19 @@ class ActiveKinds(dict[str, int]):
             if (before := self.end(one.subscription_id, at)) is not None:
                 replaced.append(before)
             self[one.subscription_id] = one.kind
+            self.includes.pop(one.subscription_id, None)
+            if one.include is True or isinstance(one.include, list):
+                self.includes[one.subscription_id] = one.include
+                self._kinds[one.subscription_id] = one.kind
         return replaced
 
     def end(self, name: str, at: int) -> int | None:
         """See `Active`."""
         return self.pop(name, None)
+
+    def is_standing(self, name: str) -> bool:
+        """Whether a subscription in `includes` is of a kind that keeps a result."""
+        return KINDS[self._kinds[name]].standing
 
 
 class _Columns(msgspec.Struct, gc=False):

@@ -95,7 +95,7 @@ class ColumnMapping:
                 values["time"] = None  # the column was a guess, and is no time
         elif all(name == role for role, name in columns.items()):
             return RenamedLine(data, row, row, taken)
-        values |= {path: value_at(row, path) for path in (*self._paths, *OBJECT_ROLES)}
+        values |= {path: value_at(row, path) for path in (*self._paths, *OBJECT_ROLES, "lang")}
         return RenamedLine(data, {role: value for role, value in values.items() if value is not None}, row, taken)
 
     def columns_of_names(self, names: Collection[str]) -> dict[str, str] | RefusedLine:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gateway.live.admission import RefusedLine
 from gateway.live.mapping import ColumnMapping
-from matching.attributes import CATEGORIES, CATEGORY, NUMBER, AttributeSchema, attribute_value
+from matching.attributes import CATEGORIES, CATEGORY, NUMBER, TEXT, AttributeSchema, attribute_value
 from matching.decoding import bare, decode_object, is_deep
 from matching.fields import MAX_ID_CHARACTERS, OBJECT_ROLES, coordinate, event_time_us, text_columns
 from matching.iso_times import iso_times
@@ -33,7 +33,7 @@ MANY = 8
 #: Shapes that are known at most, and columns of one.
 _SHAPES, _COLUMNS = 1_000, 200
 #: Roles that a message of a struct has not: those lines are judged singly.
-_RARE = frozenset(MESSAGE_ROLES) - frozenset(ROLES)
+_RARE = frozenset((*MESSAGE_ROLES, "lang")) - frozenset(ROLES)
 #: Types of values; where another column would be taken if there were none, there must be one.
 _KINDS: dict[str, Any] = {
     "text": str | None,
@@ -218,7 +218,8 @@ class LineReader:
         for one in self._attributes:
             if one.path in names and one.path not in wanted:
                 number = float | None if self._numbers == "plain" else float | str | None
-                kinds: dict[int, Any] = {NUMBER: number, CATEGORY: str | None, CATEGORIES: list[str] | str | None}
+                kinds: dict[int, Any] = {NUMBER: number, CATEGORIES: list[str] | str | None}
+                kinds |= dict.fromkeys((CATEGORY, TEXT), str | None)
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None

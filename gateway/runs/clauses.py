@@ -17,6 +17,7 @@ from matching.naive_rows import NaiveMessage
 from matching.pieces import JOINED_ID
 from matching.query import ALL, ANY, NONE, PREFIX, WHERE, Node
 from matching.query_programs import Query, clauses_of, instructions_of_clause, query_of
+from matching.subscription_words import words_in
 from matching.vocabulary import Vocabulary
 
 #: Clauses, and places of a word, that are named at most.
@@ -29,6 +30,7 @@ _OF_WORDS = ("query", "missing_keyword", "no_common_word")
 
 def clause_programs(columns: Mapping[str, Any], vocabulary: Vocabulary) -> dict[bytes, str]:
     """The parts of a subscription's query that must all hold, by the program of each instruction that they become."""
+    vocabulary = words_in(columns, vocabulary)
     query, found = query_of(columns.get("query"), vocabulary), dict[bytes, str]()
     for clause, program in clauses_of(query, vocabulary) if isinstance(query, Query) else ():
         for one in filter_programs.instructions_of(program):
@@ -43,7 +45,7 @@ def name_clause(verdict: Verdict, columns: Mapping[str, Any], message: NaiveMess
         own = (np.frombuffer(program, np.int64).tolist() for program in clause_programs(columns, vocabulary))
         of_query = failed.name not in ("circle", "polygon") and any(failed in instructions_of(one) for one in own)
         verdict.reason = "query" if of_query else _OF_KEYWORDS.get(failed.name, verdict.reason)
-    query = query_of(columns.get("query"), vocabulary)
+    query = query_of(columns.get("query"), words_in(columns, vocabulary))
     if isinstance(query, Query) and verdict.reason in _OF_WORDS:
         verdict.clause = failed_clauses(query.tree, message, vocabulary)
 

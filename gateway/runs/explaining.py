@@ -446,7 +446,7 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if failed.name == "phrase":
         return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
     if failed.name in ("either", "neither"):
-        return str(conditions["not_keywords" if failed.name == "neither" else "match"])
+        return str(conditions["not_keywords"] if failed.name == "neither" else conditions.get("match", "all"))
     attribute = vocabulary.attributes.attributes[vocabulary.attributes.number_at(failed.argument)]
     name = attribute.name
     value, wanted = message["attributes"].get(name), json.dumps(conditions["where"][name], ensure_ascii=False)

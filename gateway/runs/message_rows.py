@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE, AttributeSchema
+from matching.attributes import ATTRIBUTE, KEPT, AttributeSchema
 from matching.errors import InputError
 from matching.model import Int32
 from matching.pieces import with_named
@@ -116,16 +116,18 @@ def _list_groups(etl: Path) -> list[_Group]:
 def _read_group(group: _Group) -> pa.Table:
     with opened(group.path) as file:
         names = file.schema.names
-        return file.read(group.number, [name for name in names if name in _COLUMNS or name.startswith(ATTRIBUTE)])
+        return file.read(
+            group.number, [name for name in names if name in _COLUMNS or name.startswith((ATTRIBUTE, KEPT))]
+        )
 
 
 def _row(row: dict[str, Any]) -> Row:
     terms = frozenset(row["terms"] or ()) | _terms_of(row.get("word_order") or ())
     place = row["message_id"], row["lon"], row["lat"]
     attributes = {
-        name.removeprefix(ATTRIBUTE): value
+        name.partition("_")[2]: value
         for name, value in row.items()
-        if name.startswith(ATTRIBUTE) and value is not None
+        if name.startswith((ATTRIBUTE, KEPT)) and value is not None
     }
     return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes)
 

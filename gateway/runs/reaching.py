@@ -19,6 +19,7 @@ from matching.errors import ConfigError
 from matching.half_life import EPOCH_US, HALF_LIFE_S, SMOOTHING, DecayParameters
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
+from matching.languages import in_language
 from matching.model import TERM
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
 from matching.space import DISTANCE, Space
@@ -134,7 +135,7 @@ def reached_by(
         failed the facts, `reason` and `clause`, which says what of it; and of all others how many by reason.
     """
     block = MessageBlock.of([parsed], vocabulary.attributes)
-    ids = [] if parsed.op == DELETE or parsed.ahead else vocabulary.order_of(parsed.text)
+    ids = [] if parsed.op == DELETE or parsed.ahead else vocabulary.order_of(in_language(parsed.text, parsed.lang))
     none = np.zeros(1, np.int32)
     batch = batch_of(
         block, MessageTerms(np.array(ids, TERM), np.array([0, len(ids)]), none, none), vocabulary, 0, space, window

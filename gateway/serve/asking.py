@@ -30,6 +30,7 @@ from matching.errors import InputError
 from matching.fields import Refusal
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from matching.languages import in_language
 from matching.message_segments import SegmentConditions
 from matching.model import MessageBatch, Names
 from matching.naive_rows import Extras, NaiveSubscription, messages_of, subscriptions_of
@@ -168,7 +169,7 @@ class Asking:
         """
         parsed = self._message_of(data)
         counts = counts_of(parsed, self._vocabulary)
-        found_by = self._vocabulary.found_by(parsed.text) if counts else ()
+        found_by = self._vocabulary.found_by(in_language(parsed.text, parsed.lang)) if counts else ()
         candidates = [one for one in self._index.having(found_by, share) if owner in (None, one.owner)]
         active = len(self._registry) if owner is None else self._registry.owned[owner]
         judged = candidates[:MOST_JUDGED]
@@ -286,7 +287,7 @@ class Asking:
     def words_of(self, one: Registered, text: str) -> list[str]:
         """The words by which a subscription is found that a text has."""
         there = self._vocabulary.found_by(text)
-        words = words_of_row({"keywords": one.columns.get("keywords")}, self._vocabulary)
+        words = words_of_row({name: one.columns.get(name) for name in ("keywords", "lang")}, self._vocabulary)
         if one.columns.get("query") is not None:
             words = self._parsed(one).words
         return [word for word in words if word in there]

@@ -88,18 +88,15 @@ class Door:
         self.webhooks: Callable[[], dict[str, Any] | None] = lambda: None
         self._releaser = releaser
 
-    async def log(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> list[Outcome]:
-        """Hand rows of a caller to the writer, and wait until all are durable.
+    def submit(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> asyncio.Future[list[Outcome]]:
+        """Hand rows of a caller to the writer; the future has their outcomes once all are durable.
 
         Raises
         ------
         ApiError
-            If too many rows wait, of this caller or of all, the server ends, or the log cannot be written.
+            If too many rows wait, of this caller or of all, or the server ends; the future's, if the log cannot be
+            written.
         """
-        return await self.submit(rows, size_bytes, caller)
-
-    def submit(self, rows: Sequence[Row], size_bytes: int, caller: Caller) -> asyncio.Future[list[Outcome]]:
-        """As `log`, but does not wait: the future has the outcomes, or the error that the log cannot be written."""
         self.refuse_if_closing()
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
 

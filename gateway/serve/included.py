@@ -1,9 +1,9 @@
-"""What updates carry for subscriptions with `include`: values of attributes, and earlier ones of what has changed."""
+"""What updates carry for an `include`: values of attributes, and earlier ones of what has changed."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,15 +16,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER = msgspec.json.Encoder()
 
 
-class Inclusion(NamedTuple):
-    """What a subscription wants its updates to carry.
-
-    names : tuple of str or None    attributes; None: all that are declared
-    standing : bool                 its kind keeps a result, whose updates are of boundaries
-    """
-
-    names: tuple[str, ...] | None
-    standing: bool
+#: An `include`: names of attributes, True for all that are declared, False for none.
+Include = bool | Sequence[str]
 
 
 class IncludedValues:
@@ -32,25 +25,31 @@ class IncludedValues:
 
     Parameters
     ----------
-    wanted : mapping of str to Inclusion    by id of the subscription
-    values : callable                       seqs -> `LoggedValues` by seq
-    schema : callable                       the attributes that are declared now
-    ends : sequence of int                  the last seq of each boundary; grows
+    wanted : mapping of str to Include    by id of the subscription; True, or names
+    standing : callable                   whether the kind of a subscription keeps a result, whose updates are of
+                                          boundaries
+    values : callable                     seqs -> `LoggedValues` by seq
+    schema : callable                     the attributes that are declared now
+    ends : sequence of int                the last seq of each boundary; grows
     """
 
     def __init__(
         self,
-        wanted: Mapping[str, Inclusion],
+        wanted: Mapping[str, Include],
+        standing: Callable[[str], bool],
         values: Callable[[Iterable[int]], Mapping[int, LoggedValues]],
         schema: Callable[[], AttributeSchema],
         ends: Sequence[int],
     ):
         self._wanted = wanted
+        self._standing = standing
         self._values = values
         self._schema = schema
         self._ends = ends
 
-    def of(self, released: Any, rows: np.ndarray, leave: int) -> tuple[list[bytes], np.ndarray] | None:
+    def of(
+        self, released: Any, rows: np.ndarray, leave: int, include: Include | None = None
+    ) -> tuple[list[bytes], np.ndarray] | None:
         """What is behind the other columns of updates: distinct pieces of JSON, and which each row has; None: nothing.
 
         Parameters
@@ -58,11 +57,13 @@ class IncludedValues:
         released : Released
         rows : int64[n]
         leave : int         rank of `leave`, whose version was replaced and replaces none here
+        include : Include, optional
+            In place of what the subscriptions want.
         """
         known = dict[int, LoggedValues]()
         pieces: dict[bytes, int] = {b"": 0}
         found = np.zeros(rows.shape[0], np.int64)
-        for row, one, seq, before in self._pairs(released, rows, leave, known):
+        for row, one, seq, before in self._pairs(released, rows, leave, known, include):
             piece = self._piece(one, known[seq], self._known(known, before) if before >= 0 else None)
             found[row] = pieces.setdefault(piece, len(pieces))
         return (list(pieces), found) if len(pieces) > 1 else None
@@ -72,13 +73,19 @@ class IncludedValues:
         return [before for *_, before in self._pairs(released, rows, leave, {}) if before >= 0]
 
     def _pairs(
-        self, released: Any, rows: np.ndarray, leave: int, known: dict[int, LoggedValues]
-    ) -> Iterator[tuple[int, Inclusion, int, int]]:
+        self,
+        released: Any,
+        rows: np.ndarray,
+        leave: int,
+        known: dict[int, LoggedValues],
+        include: Include | None = None,
+    ) -> Iterator[tuple[int, Include, int, int]]:
         """Of updates that carry more: the place in `rows`, what is wanted, the message, and the version before it."""
-        if not self._wanted:
+        if include is False or (include is None and not self._wanted):
             return
         used, who = np.unique(released.who[rows], return_inverse=True)
-        wanted = [self._wanted.get(name) for name in released.names.take(pa.array(used)).to_pylist()]
+        names = released.names.take(pa.array(used)).to_pylist()
+        wanted = [self._wanted.get(name) if include is None else include for name in names]
         mine = np.flatnonzero(np.array([one is not None for one in wanted], np.bool_)[who])
         if not mine.shape[0]:
             return
@@ -88,10 +95,11 @@ class IncludedValues:
             (released.order[some] == leave).tolist(), strict=True,
         )  # fmt: skip
         known.update(self._values(np.unique(released.seq[some]).tolist()))
+        standing = [one is not None and self._standing(name) for one, name in zip(wanted, names, strict=True)]
         for row, name, seq, boundary, leaves in columns:
             one = wanted[name]
             assert one is not None, "it is among those that want some"
-            yield row, one, seq, -1 if leaves else self._before(known, seq, boundary if one.standing else None)
+            yield row, one, seq, -1 if leaves else self._before(known, seq, boundary if standing[name] else None)
 
     def _before(self, known: dict[int, LoggedValues], seq: int, boundary: int | None) -> int:
         """The version that an object had before, -1 for none: before its version `seq`, or before a whole boundary."""
@@ -111,9 +119,9 @@ class IncludedValues:
             known.update(self._values([seq]))
         return known[seq]
 
-    def _piece(self, one: Inclusion, now: LoggedValues, before: LoggedValues | None) -> bytes:
+    def _piece(self, one: Include, now: LoggedValues, before: LoggedValues | None) -> bytes:
         schema = self._schema()
-        attributes = [each for each in schema.attributes if one.names is None or each.name in one.names]
+        attributes = [each for each in schema.attributes if isinstance(one, bool) or each.name in one]
         values = {each.name: value_of(each, now.attributes, schema) for each in attributes}
         piece = b',"attributes":' + _ENCODER.encode(values)
         if before is not None:

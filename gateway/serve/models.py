@@ -72,6 +72,7 @@ class Message(BaseModel):
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
     # any field of its own in a stream of messages
+    lang: Any = Field(default=None, description="the language of its words, such as german, in a stream without stem")
     ttl_s: Any = Field(default=None, description="of an object: seconds until this version ends it, a number")
     expires_at: Any = Field(default=None, description="of an object: when this version ends it, as `time`")
 
@@ -146,6 +147,7 @@ class Subscription(BaseModel):
     radius_m: float | None = None
     match: str | int | None = Field(default=None, description="all, any, or how many keywords")
     not_keywords: str | list[str] | None = None
+    lang: str | None = Field(default=None, description="the language of its words, such as german")
     where: dict[str, Any] | None = None
     on: list[str] | None = Field(default=None, description="of objects: which of enter, leave, change are wanted")
     query: str | dict[str, Any] | None = Field(
@@ -249,7 +251,7 @@ class Attribute(BaseModel):
     """An attribute of messages, which `where` of a subscription can name."""
 
     name: str
-    type: Literal["number", "category", "time", "categories"]
+    type: Literal["number", "category", "time", "categories", "text"]
     misfits: int | None = Field(default=None, description="values that do not fit it; None of a replay")
 
 
@@ -267,7 +269,7 @@ class AttributeOutcome(BaseModel):
 
     status: Literal["created", "unchanged"]
     name: str
-    type: Literal["number", "category", "time", "categories"]
+    type: Literal["number", "category", "time", "categories", "text"]
     from_seq: int | None = Field(default=None, description="the first message that may have a value of it")
 
 

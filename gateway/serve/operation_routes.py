@@ -127,7 +127,7 @@ def routes(door: Door) -> APIRouter:
             row = Declare(DeclaredAttribute.parse(f"{name}={path}:{found['type']}"))
         except ConfigError as error:
             raise ApiError(422, "bad_attribute", str(error), "path") from None
-        outcome = (await door.log([row], len(body), caller_of(request)))[0]
+        outcome = (await door.submit([row], len(body), caller_of(request)))[0]
         if outcome["status"] == "refused":
             raise refusal(outcome, "path")
         return encoded(outcome, 201 if outcome["status"] == "created" else 200)

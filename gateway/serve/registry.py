@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from gateway.live.logged_changes import Accepted
-from gateway.serve.included import Inclusion
+from gateway.serve.included import Include
 from matching.fields import event_time_us
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
@@ -87,7 +87,7 @@ class Registry:
         Column `tell` of the active subscriptions that have one, by id.
     tells_changed : deque of str
         Ids whose place in `tells` has changed; taken by whoever tells.
-    includes : dict of str to Inclusion
+    includes : dict of str to Include
         What updates of subscriptions with `include` carry, by id; of those that have ended too, whose updates remain.
     """
 
@@ -99,7 +99,7 @@ class Registry:
         self.next_number = 0
         self.tells: dict[str, Any] = {}
         self.tells_changed: deque[str] = deque()
-        self.includes: dict[str, Inclusion] = {}
+        self.includes: dict[str, Include] = {}
         self._active: dict[int, Registered] = {}  # by ascending number
         self._broad: set[int] = set()  # numbers
         self._expiries: list[tuple[int, int]] = []  # heap of (time, number)
@@ -125,8 +125,7 @@ class Registry:
                 self.tells[name] = tell
                 self.tells_changed.append(name)
             if include is True or isinstance(include, list):
-                included = None if include is True else tuple(include)
-                self.includes[name] = Inclusion(included, self._kinds[kind].standing)
+                self.includes[name] = include
             made = Registered(number, name, names[kind], line, at, expires_us, owner, box, earlier_at)
             last[name] = active[number] = made
         self.next_number += len(ones)
@@ -175,6 +174,11 @@ class Registry:
         """Kind of the last subscription of an id; None if there never was one."""
         last = self.last.get(name)
         return None if last is None else last.kind
+
+    def is_standing(self, name: str) -> bool:
+        """Whether the last subscription of an id is of a kind that keeps a result."""
+        kind = self.kind_of(name)
+        return kind is not None and self._kinds.named(kind).standing
 
     def numbered(self, numbers: Iterable[int]) -> list[Registered]:
         """The active ones of these numbers, in their order."""

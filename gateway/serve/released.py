@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from gateway.live.update_listener import MessageText
-from gateway.serve.included import IncludedValues
+from gateway.serve.included import Include, IncludedValues
 
 pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
 
@@ -263,8 +263,8 @@ class UpdateRows:
         """Whether the longitude and latitude of the message of each pass a test, as bool[n]."""
         return np.array([has_place(one.lon, one.lat) for one in self._messages], np.bool_)[self._message]
 
-    def updates(self) -> list[ReleasedUpdate]:
-        """The updates for sinks, whose ids have no tag."""
+    def updates(self, include: Include | None = None) -> list[ReleasedUpdate]:
+        """The updates for sinks, whose ids have no tag; `include`: in place of that of the subscriptions."""
         if not len(self):
             return []
         released, rows = self.released, self.rows
@@ -275,11 +275,11 @@ class UpdateRows:
         columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
         message_ids, text, lon, lat, objects = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
-        data, marks = self.events((JSON_BEGINS,), b"").each(), released.marks(rows).tolist()
+        data, marks = self._joined((JSON_BEGINS,), b"", include).each(), released.marks(rows).tolist()
         own = ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks, objects
         return list(map(ReleasedUpdate, *own))
 
-    def _joined(self, before: tuple[bytes, ...], end: bytes) -> EventBytes:
+    def _joined(self, before: tuple[bytes, ...], end: bytes, include: Include | None = None) -> EventBytes:
         if self._pieces is None:
             self._pieces = self._encoded()
         pieces = self._pieces
@@ -301,7 +301,7 @@ class UpdateRows:
         columns += [place(changes) + len(_CHANGES) * boundary + self._change(), pieces.name]
         columns += [place([b","]), pieces.head, place([b',"as_of":']), pieces.as_of, place([b',"score":'])]
         columns += [pieces.score, place([b","]), pieces.tail]
-        more = None if self._included is None else self._included.of(self.released, self.rows, RANKS["leave"])
+        more = self._included and self._included.of(self.released, self.rows, RANKS["leave"], include)
         columns += [place([b"}" + end])] if more is None else [place(more[0]) + more[1], place([b"}" + end])]
         return pieces.joined(columns, literals, len(self))
 
@@ -314,6 +314,8 @@ class UpdateRows:
         literals = [*names, b',"as_of":', b",", b',"score":', b"}\n"]
         first = len(pieces.starts)
         as_of, comma, score, end = range(first + len(_CHANGES), first + len(literals))
+        more = self._included and self._included.of(self.released, self.rows, RANKS["leave"])
+        literals += more[0] if more else []
         columns = [
             first + self._change(),
             pieces.name,
@@ -323,7 +325,8 @@ class UpdateRows:
             pieces.head,
             comma,
         ]
-        return pieces.joined([*columns, pieces.tail, score, pieces.score, end], literals, len(self)).data
+        columns += [pieces.tail, score, pieces.score, *([end + 1 + more[1]] if more else []), end]
+        return pieces.joined(columns, literals, len(self)).data
 
     def _change(self) -> np.ndarray:
         """The place of each in `_CHANGES`."""
@@ -425,18 +428,20 @@ def _texts_of(seqs: np.ndarray, look_up: LookUp, most_bytes: int | None) -> tupl
 
 
 class LineWriter:
-    """Writes released updates as `skyray live` does; `write` takes whole lines."""
+    """Writes released updates as `skyray live` does; `write` takes whole lines, `included` is as of `UpdateRows`."""
 
-    def __init__(self, write: Callable[[bytes], None], look_up: LookUp):
+    def __init__(self, write: Callable[[bytes], None], look_up: LookUp, included: IncludedValues | None = None):
         self._write = write
         self._look_up = look_up
+        self._included = included
 
     def deliver(self, released: Sequence[Released], through: int) -> None:
         """As `Releaser` calls it; some bytes are written at a time."""
         for one in released:
             done = 0
             while done < len(one.boundary):
-                some = UpdateRows(one, np.arange(done, len(one.boundary)), self._look_up, WRITTEN_BYTES)
+                rows = np.arange(done, len(one.boundary))
+                some = UpdateRows(one, rows, self._look_up, WRITTEN_BYTES, included=self._included)
                 self._write(some.lines())
                 done += len(some)
 

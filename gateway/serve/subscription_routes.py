@@ -223,7 +223,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         row = _row_of(body, True, caller, subscription_id)
         if isinstance(row, Subscribe):
             row = row._replace(conditions=conditions)
-        return await answer(row if isinstance(row, dict) else (await door.log([row], len(body), caller))[0], caller)
+        return await answer(row if isinstance(row, dict) else (await door.submit([row], len(body), caller))[0], caller)
 
     @router.delete(
         "/v1/subscriptions/{subscription_id}",
@@ -235,7 +235,7 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         """End a subscription before the next message."""
         caller = caller_of(request)
         row = Unsubscribe(subscription_id, conditions, caller.owner)
-        return _answer((await door.log([row], len(subscription_id), caller))[0], "path")
+        return _answer((await door.submit([row], len(subscription_id), caller))[0], "path")
 
     return router
 

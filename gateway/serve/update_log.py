@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gateway.serve.included import Include
 from gateway.serve.released import PIECE_BYTES, Released, ReleasedUpdate, TagOf, UpdateRows
 from gateway.serve.update_parts import (
     BEGINNING,
@@ -188,10 +189,12 @@ class UpdateLog:
         """`rows_after`, for sinks."""
         return for_sinks(self.rows_after(position, None, most))
 
-    def read_whole(self, position: Position, only: Collection[str] | None = None) -> WholeRead:
+    def read_whole(
+        self, position: Position, only: Collection[str] | None = None, include: Include | None = None
+    ) -> WholeRead:
         """`rows_after`, for readers that go on behind lost files: other webhooks are not to wait for one update."""
         try:
-            return WholeRead(*for_sinks(self.rows_after(position, only)))
+            return WholeRead(*for_sinks(self.rows_after(position, only), include))
         except (PartsMissing, PartDamaged) as lost:
             return WholeRead([], self.behind(lost), lost=True)
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.sinks import last_as_of, read_part, reading_part
-from gateway.serve.included import IncludedValues
+from gateway.serve.included import Include, IncludedValues
 from gateway.serve.released import (
     PIECE_BYTES,
     RANKS,
@@ -296,10 +296,12 @@ class Parts:
             return read
 
 
-def for_sinks(read: tuple[list[UpdateRows], Position]) -> tuple[list[ReleasedUpdate], Position]:
-    """What was read, as sinks take it."""
+def for_sinks(
+    read: tuple[list[UpdateRows], Position], include: Include | None = None
+) -> tuple[list[ReleasedUpdate], Position]:
+    """What was read, as sinks take it; `include` as of `UpdateRows.updates`."""
     found, behind = read
-    return [update for rows in found for update in rows.updates()], behind
+    return [update for rows in found for update in rows.updates(include)], behind
 
 
 def count_of(released: Released, boundary: int) -> int:

@@ -98,6 +98,7 @@ class WordIndex:
 class _Keywords(msgspec.Struct):
     keywords: Any = None
     query: Any = None
+    lang: Any = None
 
 
 class _Line(msgspec.Struct):
@@ -110,6 +111,8 @@ _DECODER = msgspec.json.Decoder(_Line)
 def _texts(line: bytes, vocabulary: Vocabulary) -> list[str]:
     """The texts by which a logged subscription is found, none of one that requires no word."""
     found = _DECODER.decode(bare(line)).subscribe
+    if found.lang is not None:
+        return []  # a message of its language has stems, which this index lacks
     if found.query is not None:
         return texts_found_by({"keywords": found.keywords, "query": found.query}, vocabulary)
     return [found.keywords] if isinstance(found.keywords, str) else found.keywords or []

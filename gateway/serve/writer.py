@@ -358,6 +358,9 @@ class LogWriter:
                     self._take_one(rows[start], request)
                 else:
                     self._take_messages(found.part(place, place + stop - start), messages[start:stop], request)
+        elif len(messages) == len(rows):
+            for row in rows:
+                self._take_one(row, request)
         else:
             checked, at = self._checked(rows), 0
             while at < len(rows):

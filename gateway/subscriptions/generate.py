@@ -21,7 +21,6 @@ import typer
 from gateway.shell.per_kind import WORDS
 from gateway.shell.terminal import whole_file
 from gateway.subscriptions.filters import draw_conditions, draw_excluded, draw_shapes
-from matching.attributes import ATTRIBUTE
 from matching.errors import ConfigError, InputError
 from matching.kind_table import Kind, Kinds, Recipe
 from matching.kinds import KINDS
@@ -223,7 +222,7 @@ def _add_filters(
         places = list(zip(stream.lon[rows].tolist(), stream.lat[rows].tolist(), strict=True))
         draw_shapes(columns, regions, places, rng.random(size), shares.circle, shares.polygon)
     if shares.where:
-        attributes = stream.vocabulary.attributes.attributes
+        attributes = stream.vocabulary.attributes.compared
         own, others = (
             [column.to_pylist() for column in stream.attributes.take(which).columns]
             for which in (rows, rng.integers(0, stream.lon.shape[0], size))
@@ -240,7 +239,7 @@ def _read(directory: Path, with_attributes: bool = False) -> _Stream:
     if not list_message_files(directory):
         raise InputError("missing_file", f"{directory}: has no messages/*.parquet; give what `skyray etl` wrote")
     vocabulary = load_vocabulary(directory)
-    named = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes] if with_attributes else []
+    named = [one.column for one in vocabulary.attributes.compared] if with_attributes else []
     if with_attributes and not named:
         raise ConfigError(
             f"where share: the messages of {directory} have no attributes; leave it out, or give the ETL --attribute"

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from matching.attributes import ATTRIBUTE
 from matching.kind_table import Kind
 from matching.message_segments import EMPTY, MessageSegment, SegmentConditions
 from matching.model import NO_ORDER, NO_WORDS, Float64, Names
@@ -79,7 +78,7 @@ def unmet_in(
 def read_past(etl: Path, vocabulary: Vocabulary) -> Past:
     """Read a folder's messages: 20 bytes a term and 60 a message. Raises InputError as the spout does."""
     flat, counts, places, boxes, times, keys = [], [], [], [], [], []
-    names = [f"{ATTRIBUTE}{one.name}" for one in vocabulary.attributes.attributes]
+    names = [one.column for one in vocabulary.attributes.compared]
     visible, order, lengths = [], [NO_ORDER], [NO_WORDS]
     sides = [name for name, _ in _SIDES]
     for batch in read_columns(etl, ["lon", "lat", "terms"], (*sides, "event_time", "op", AHEAD, ORDER, *names)):

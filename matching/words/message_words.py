@@ -4,12 +4,13 @@
 the bit those that `matching.vocabulary.unit_weights` gives a text alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit, njit_no_refcount
+from matching.languages import MARK, Piece, language_and_text, message_pieces
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.storage.slots import grown
@@ -20,6 +21,8 @@ from matching.words.beginnings import TermColumns
 from matching.words.cutting import Cut, TextCutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
+#: Before the name of a term that a message of a language has for matching alone (`matching.languages`).
+_ALONE = "\0"
 #: Terms of a text up to which insertion is faster than sorting.
 _FEW = 64
 
@@ -28,8 +31,8 @@ class MessageTerms(NamedTuple):
     """The words of n messages as terms.
 
     ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term, `JOINED_ID`
-                             between pieces of a word, and behind a hashtag the word that it names
-                             (`matching.pieces.NAMED_ID`)
+                             between pieces of a word; behind a hashtag the word that it names, and of a message of a
+                             language its words as they are written (`matching.pieces.NAMED_ID`)
     offsets : int64[n + 1]   cuts `ids` into messages
     unknown : int32[n]       distinct words of each message without an id
     stopped : int32[n]       distinct stop terms of each
@@ -79,23 +82,46 @@ class MessageWords:
         self._forget()
 
     def cut(self, texts: Sequence[str]) -> Cut:
-        """Terms of texts in order of appearance, as numbers that are valid until the next call."""
-        if language := self.vocabulary.stem_language:
+        """Terms of texts in order of appearance, as numbers that are valid until the next call.
+
+        A text may carry its language (`matching.languages.in_language`), and is then cut in Python.
+        """
+        language, spoken = self.vocabulary.stem_language, dict[int, list[Piece]]()
+        if any(text[:1] == MARK for text in texts):
+            each, folded = list(map(language_and_text, texts)), self.vocabulary.folds_accents
+            if not language:
+                spoken = {row: message_pieces(text, own, folded) for row, (own, text) in enumerate(each) if own}
+            texts = ["" if row in spoken else text for row, (_, text) in enumerate(each)]
+        if language:
             texts = [in_case_of(text, language) for text in texts]
         cut = self._cutter.cut(texts)
         if self._emptied != self._cutter.emptied:
             self._forget()
         self._number_tokens()
-        return Cut(self._number_of[cut.tokens], cut.offsets)
+        cut = Cut(self._number_of[cut.tokens], cut.offsets)
+        return self._with_spoken(cut, spoken) if spoken else cut
+
+    def _with_spoken(self, cut: Cut, spoken: Mapping[int, Sequence[Piece]]) -> Cut:
+        """A cut with the terms of these texts, by row, which have none in it."""
+        known = len(self._names)
+        pieces = [piece for each in spoken.values() for piece in each]
+        numbers = [self._numbered(_ALONE * piece.alone + piece.term) for piece in pieces]
+        self._take_names(known)
+        rows, lengths = list(spoken), np.zeros(cut.offsets.shape[0] - 1, np.int64)
+        lengths[rows] = list(map(len, spoken.values()))
+        tokens = np.insert(cut.tokens, np.repeat(cut.offsets[rows], lengths[rows]), numbers)
+        return Cut(tokens, cut.offsets + np.concatenate([[0], np.cumsum(lengths)]))
 
     def new_terms(self, cut: Cut) -> list[str]:
         """Distinct terms of texts that have no id and are no stop terms, in order of first appearance."""
         self._follow()
-        unknown = cut.tokens[self._id_of[cut.tokens] == _UNKNOWN]
+        ids = self._id_of[cut.tokens]
+        unknown = cut.tokens[(ids == _UNKNOWN) | (ids == NAMED_ID - _UNKNOWN)]
         if not unknown.shape[0]:
             return []
         numbers, first = np.unique(unknown, return_index=True)
-        return [self._names[number] for number in numbers[np.argsort(first)].tolist()]
+        names = (self._names[number] for number in numbers[np.argsort(first)].tolist())
+        return list(dict.fromkeys(name.removeprefix(_ALONE) for name in names))
 
     def terms(self, cut: Cut, first_ids: Sequence[int] | None = None) -> MessageTerms:
         """Ids of the words of texts, of those from `first_ids` on, one for each text; by default all.
@@ -150,14 +176,19 @@ class MessageWords:
         form, known, numbers = self.vocabulary.form or str, len(self._names), []
         for token in self._cutter.strings(self._tokens):
             numbers.append(self._numbered(form(token) if token else JOINED))
+        self._number_of = grown(self._number_of, count)
+        self._number_of[self._tokens : count] = numbers
+        self._tokens = count
+        self._take_names(known)
+
+    def _take_names(self, known: int) -> None:
+        """Look up the names from a number on, and number the words that hashtags among them name."""
         named = {
             number: list(map(self._numbered, pieces))
             for number in range(known, len(self._names))
             if (pieces := named_by(self._names[number], self.vocabulary.form))
         }
-        self._number_of = grown(self._number_of, count)
-        self._number_of[self._tokens : count] = numbers
-        self._tokens, count = count, len(self._names)
+        count = len(self._names)
         self._id_of, self._seen_in = grown(self._id_of, count), grown(self._seen_in, count, -1)
         self._links, self._named_at = grown(self._links, count), grown(self._named_at, count)
         for number, pieces in named.items():
@@ -176,6 +207,8 @@ class MessageWords:
         return number
 
     def _look_up(self, term: str) -> int:
+        if term[:1] == _ALONE:
+            return NAMED_ID - self._look_up(term[1:])
         if term == JOINED:
             return JOINED_ID
         term_id = self.vocabulary.id_of(term)
@@ -193,9 +226,10 @@ class MessageWords:
             self._look_up_all()
         admitted = self.vocabulary.admitted
         for late in range(self._followed, len(admitted)):
-            number = self._terms.get(admitted[late])
-            if number is not None:
-                self._id_of[number] = self.vocabulary.most_terms - 1 - late
+            term, own = admitted[late], self.vocabulary.most_terms - 1 - late
+            for name, coded in ((term, own), (_ALONE + term, NAMED_ID - own)):
+                if (number := self._terms.get(name)) is not None:
+                    self._id_of[number] = coded
         self._followed = len(admitted)
 
 
@@ -264,7 +298,9 @@ def _find(tokens, cuts, id_of, named_words, seen_in, first_text, first_ids, foun
 
 @njit_no_refcount
 def _as_known(term, first_id):
-    """An id, or `_UNKNOWN` if it is lower than the first one that is known."""
+    """An id, or `_UNKNOWN` if it is lower than the first one that is known; the same of one for matching alone."""
+    if term <= NAMED_ID:
+        return NAMED_ID - _UNKNOWN if NAMED_ID - term < first_id else term
     return _UNKNOWN if 0 <= term < first_id else term
 
 

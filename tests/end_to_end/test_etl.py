@@ -452,7 +452,11 @@ def rows_with_attributes(count: int) -> list[dict]:
     rows = []
     for number in range(count):
         row = {"id": f"m{number:04d}", "text": rng.choice(WORDS), "lat": 1, "lon": number / 10, "price": number / 4}
-        row["house"] = {"type": rng.choice(["house", "flat", None]), "listed": "2020-05-01"}
+        row["house"] = {
+            "type": rng.choice(["house", "flat", None]),
+            "listed": "2020-05-01",
+            "about": f"{number} " * 300,
+        }
         if number % 5 == 0:
             del row["price"], row["house"]
         if number % 7 == 1:
@@ -463,7 +467,7 @@ def rows_with_attributes(count: int) -> list[dict]:
 
 def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_path):
     rows = rows_with_attributes(200)
-    attributes = ("price:number", "house.type:category", "listed=house.listed:time")
+    attributes = ("price:number", "house.type:category", "about=house.about:text", "listed=house.listed:time")
     source = write_lines(tmp_path / "raw.jsonl", *rows)
     manifest = run(spark, source, tmp_path / "out", rows_per_file=60, attribute=attributes)
     bad = [row for number, row in enumerate(rows) if number % 7 == 1]
@@ -473,11 +477,12 @@ def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_p
         row["id"]: (
             None if row in bad else row.get("price"),
             row.get("house", {}).get("type"),
+            row.get("house", {}).get("about"),
             1_588_291_200 * 10**6 if "house" in row else None,
         )
         for row in rows
     }
-    columns = ("attribute_price", "attribute_house.type", "attribute_listed")
+    columns = ("attribute_price", "attribute_house.type", "kept_about", "attribute_listed")
     assert {row["message_id"]: tuple(row[name] for name in columns) for row in messages} == expected
     assert rejects == []
     valued = [sum(value is not None for value in values) for values in zip(*expected.values(), strict=True)]
@@ -485,10 +490,11 @@ def test_etl_attributes_are_columns_of_messages_and_in_the_manifest(spark, tmp_p
     assert manifest["attributes"] == [
         {"name": "price", "type": "number", "messages": valued[0], "misfits": len(bad)},
         {"name": "house.type", "type": "category", "messages": valued[1], "misfits": 0},
-        {"name": "listed", "type": "time", "messages": valued[2], "misfits": 0},
+        {"name": "about", "type": "text", "messages": valued[2], "misfits": 0},
+        {"name": "listed", "type": "time", "messages": valued[3], "misfits": 0},
     ]
     schema = pq.read_schema(tmp_path / "out" / "messages" / "part-00002.parquet")
-    assert [str(schema.field(name).type) for name in columns] == ["double", "string", "int64"]
+    assert [str(schema.field(name).type) for name in columns] == ["double", "string", "string", "int64"]
     assert read_manifest(tmp_path / "out") == manifest
     strict = run(spark, source, tmp_path / "strict", attribute=attributes, strict_attributes=True)
     assert strict["rejected_by_reason"] == {"bad_attribute": len(bad)} and strict["kept"] == len(rows) - len(bad)

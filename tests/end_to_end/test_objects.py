@@ -274,8 +274,9 @@ def test_serve_of_objects_tells_enter_and_leave_with_the_object_also_after_a_kil
 def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client_also_after_a_kill(tmp_path):
     """Two edits of the price, a kill -9 between them, and a deletion; who asks for changes, for a drop, for prices."""
     out, port = tmp_path / "out", free_port()
-    options = ("--objects", "--attribute", "price:number", "--set", "webhooks.allow_host=127.0.0.1")
-    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0}
+    attributes = "--attribute", "title:text", "--attribute", "price:number"
+    options = ("--objects", *attributes, "--set", "webhooks.allow_host=127.0.0.1")
+    flat = {"object_id": "o", "text": "a flat", "lon": 1.0, "lat": 1.0, "title": "By the sea " * 60}
     wanted = {"kind": "boolean", "keywords": "flat", "region": [0, 0, 2, 2], "include": ["price"]}
     rows = [
         wanted | {"subscription_id": "s", "on": ["enter", "leave", "change"]},
@@ -298,11 +299,13 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
         ("plain", "leave", "v3", None, None),
         ("s", "leave", "v3", {"price": 880.0}, None),
     ]
-    with Follower(port) as follower, Endpoint() as endpoint:
+    with Follower(port) as follower, Endpoint() as endpoint, Endpoint() as full:
         with Served(out, *options, port=port) as served:
             for row in rows:
                 assert served.call("POST", "/v1/subscriptions", row).status == 201
             hook = {"url": endpoint.url, "subscription_id": "s"}
+            assert served.call("POST", "/v1/webhooks", hook).status == 201
+            hook = {"url": full.url, "subscription_id": "plain", "include": True}
             assert served.call("POST", "/v1/webhooks", hook).status == 201
             for number, price in enumerate((950, 890), 1):
                 assert served.call("POST", "/v1/messages", flat | {"id": f"v{number}", "price": price}).status == 200
@@ -313,8 +316,8 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
             follower.await_through(3)
             with skyray.Client(f"http://127.0.0.1:{port}") as client, client.updates(since="begin") as updates:
                 read = [next(updates) for _ in expected]
-            endpoint.await_(lambda book: any(one["message_id"] == "v3" and one["change"] == "leave"
-                                             for came in book for one in came.updates))  # fmt: skip
+            for one in (endpoint, full):
+                one.await_(lambda book: any(row["change"] == "leave" for came in book for row in came.updates))
             why = served.call("GET", "/v1/explain?subscription=s&message=v3").json
             assert why["versions"][0] == "changed with version v3: price 890 -> 880"
             assert why["versions"][1].startswith("left with the deletion ")
@@ -329,6 +332,11 @@ def test_listing_that_is_edited_and_deleted_is_told_by_stream_webhook_and_client
     ]
     delivered = {one["id"]: one for came in endpoint.book for one in came.updates}
     assert sorted(told(delivered.values())) == sorted(row for row in expected if row[0] == "s")
+    delivered = {one["id"]: one for came in full.book for one in came.updates}
+    assert sorted(told(delivered.values())) == [
+        ("plain", "enter", "v1", {"title": flat["title"], "price": 950.0}, None),
+        ("plain", "leave", "v3", {"title": flat["title"], "price": 880.0}, None),
+    ]  # fmt: skip
     assert verify_run(out, None).exact
     assert "changed with version v2: price 950 -> 890" in explain(out, "s", "v2")["why"]
     changed, left = explain(out, "s", "v3")["versions"]

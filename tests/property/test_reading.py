@@ -41,12 +41,13 @@ VALUES = {
 #: Other names of the same columns, and columns that mean nothing here.
 OTHERS = ["tweet", "body", "message", "latitude", "longitude", "y", "x", "created_at", "timestamp", "date", "uuid",
           "id_str", "lng", "note", "a", "Text", "west", "object_id", "op", "properties", "geometry", "subscribe",
-          "a.b"]  # fmt: skip
+          "a.b", "lang"]  # fmt: skip
 LOOSE = [
     None,
     1,
     "",
     "2018-10-10T20:19:24Z",
+    "german",
     {"b": 2},
     {"type": "Point", "coordinates": [1, 2]},
     {"text": "inner"},

@@ -1,6 +1,7 @@
 """What each test costs: processor seconds of its session and of all processes below it, Ray's included.
 
-A plugin of pytest and the way to `tests/slow.txt`, the tests that `make test` leaves to CI:
+A plugin of pytest and the way to `tests/slow.txt`: the tests that `make test` leaves to CI, those among them that CI
+leaves to `make test-long`:
 
     python -m pytest -p tests.support.costs --costs costs.jsonl -m "not wide and not long and not cluster"
     python -m tests.support.costs costs.jsonl > tests/slow.txt
@@ -16,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SLOW = ROOT / "tests" / "slow.txt"
 #: Processor seconds from which a test is left to CI.
 SLOW_S = 1.5
+#: Processor seconds from which a test is too long for CI, too: one in forty is, and they took half of its time.
+LONG_S = 4.0
+#: What CI runs although it takes longer: of what `ALWAYS` lacks.
+IN_CI = (
+    "tests/end_to_end/test_backfill.py",
+    "tests/end_to_end/test_client.py",
+    "tests/end_to_end/test_deploy_node.py",
+    "tests/end_to_end/test_doors.py",
+    "tests/fault/test_retention_kills.py",
+    "tests/fault/test_source_kills.py",
+)
 #: What `make test` runs whatever it costs: of each guarantee and each large component one proof by the thing itself.
 ALWAYS = (
     "tests/end_to_end/test_cli_way.py",
@@ -40,7 +52,7 @@ ALWAYS = (
     "tests/unit/topology/test_live.py",
 )
 _HEAD = (
-    "# Tests of over a second and a half of a core: CI and `make test WIDE=1` run them, `make test` does not.\n"
+    "# Tests of over 1.5 seconds of a core, with their costs: `make test` does not run them, CI does below 4 seconds.\n"
     "# Made by `python -m tests.support.costs`; a line is a test, or one row of it.\n"
 )
 
@@ -108,10 +120,18 @@ class Meter:
             self.busy_s()
 
 
-def slow_tests() -> frozenset[str]:
-    """Node ids of the tests that are left to CI; without parameters: all rows."""
-    lines = SLOW.read_text().splitlines()
-    return frozenset(line for line in lines if line and not line.startswith("#"))
+def tier_of(test: str, slow: Mapping[str, float]) -> str | None:
+    """The marker of a test by what it, or one row of it, costs."""
+    cpu_s = slow.get(test) or slow.get(test.partition("[")[0]) or 0.0
+    if cpu_s < LONG_S or test.startswith(IN_CI):
+        return "slow" if cpu_s else None
+    return "long"
+
+
+def slow_tests() -> dict[str, float]:
+    """Node ids of tests that are left to CI or to `make test-long`, with their costs; without parameters: all rows."""
+    lines = [line.split(maxsplit=1) for line in SLOW.read_text().splitlines() if not line.startswith("#")]
+    return {test: float(cpu_s) for cpu_s, test in lines}
 
 
 def main(files: Sequence[str]) -> None:
@@ -122,7 +142,7 @@ def main(files: Sequence[str]) -> None:
             cost = json.loads(line)
             costs[cost["test"]] = max(cost["cpu_s"], costs.get(cost["test"], 0.0))
     slow = sorted(test for test, cpu_s in costs.items() if cpu_s >= SLOW_S and not test.startswith(ALWAYS))
-    sys.stdout.write(_HEAD + "".join(f"{test}\n" for test in slow))
+    sys.stdout.write(_HEAD + "".join(f"{costs[test]:5.1f} {test}\n" for test in slow))
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ function values(text) {
   return parts.length > 1 ? parts : parts[0];
 }
 
-// `{ name, type }` of each attribute that messages of the stream have.
+// `{ name, type }` of each attribute that messages of the stream have, some of types that have no comparisons here.
 export function useAttributes(declared = []) {
-  attributes = declared;
+  attributes = declared.filter((one) => one.type in TYPES);
   show(byId("add-where"), attributes.length > 0);
   show(byId("no-attributes"), attributes.length === 0);
 }

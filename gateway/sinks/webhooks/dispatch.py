@@ -1,11 +1,12 @@
 """From the cursor to attempts: cuts batches for every webhook, and delivers each at the webhook's own pace.
 
-Two loops in one event loop. *Taking*: webhooks that are at the same position share a read; what each wants is cut into
-batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that its position stays, and its
-updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook at a time, one while it
-fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for it. The next attempt does
-not wait until the file has what became of a delivered batch: after a crash that batch comes again, by the same id.
-What is due is measured by the monotonic clock, and stored as seconds since 1970: a clock that is set changes nothing.
+Two loops in one event loop. *Taking*: webhooks at the same position, with the same `include`, share a read; what each
+wants is cut into batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that its
+position stays, and its updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook
+at a time, one while it fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for
+it. The next attempt does not wait until the file has what became of a delivered batch: after a crash that batch comes
+again, by the same id. What is due is measured by the monotonic clock, and stored as seconds since 1970: a clock that is
+set changes nothing.
 """
 
 import asyncio
@@ -225,10 +226,10 @@ class Dispatcher:
     # ------------------------------------------------------------------------------------------------------- taking
 
     async def _round(self) -> bool:
-        """Read once for every position at which webhooks are; returns whether there may be more."""
+        """Read once for every position and `include` of webhooks; returns whether there may be more."""
         is_told = await self._tell()
         head, now_s = min(self._source.head, self.teller.position), self.now_s()
-        groups: dict[Position, list[ActiveWebhook]] = {}
+        groups: dict[tuple[Position, str], list[ActiveWebhook]] = {}
         jobs = []
         for line in self.lines.values():
             if not self._takes(line, head, now_s):
@@ -236,8 +237,8 @@ class Dispatcher:
             if line.ahead is not None:
                 jobs.append(self._take_ahead(line, *line.ahead))
             else:
-                groups.setdefault(line.hook.position, []).append(line)
-        jobs += [self._take(position, lines, head) for position, lines in groups.items()]
+                groups.setdefault((line.hook.position, line.hook.include), []).append(line)
+        jobs += [self._take(position, lines, head) for (position, _), lines in groups.items()]
         busy = await asyncio.gather(*map(self._in_turn, jobs))
         late = [self._take_told(line) for line in self.lines.values() if self._takes_told(line)]
         return any([is_told, *busy, *await asyncio.gather(*map(self._in_turn, late))])
@@ -310,7 +311,8 @@ class Dispatcher:
             self._moved.add(hook.webhook_id)
 
     def _read(self, position: Position, lines: list[ActiveWebhook]) -> WholeRead:
-        return self._source.read_whole(position, None if self._source.has_after(position) else self._only(lines))
+        only = None if self._source.has_after(position) else self._only(lines)
+        return self._source.read_whole(position, only, lines[0].hook.included)
 
     async def _take(self, position: Position, lines: list[ActiveWebhook], until: Position) -> bool:
         """Read behind a position, not beyond another, and accept what each webhook there wants."""

@@ -9,6 +9,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from gateway.serve.included import Include
 from gateway.serve.update_parts import Position
 from matching.telling import AT_ONCE, TellingRule, telling_of
 
@@ -48,6 +49,7 @@ class Webhook:
     batch_updates, batch_bytes : int
     every_s : int                           0: as they come, else a digest at a time
     tell : str                              JSON of `at`, `zone`, `quiet`: digests at set times, none in some hours
+    include : str                           JSON of what its updates carry; "": what their subscriptions say
     secret, old_secret : str                the old one signs until `old_until_s`
     position : Position                     updates up to here are accepted
     due_s : float                           of a digest, when the next one is cut
@@ -67,6 +69,7 @@ class Webhook:
     batch_bytes: int = BATCH_BYTES
     every_s: int = 0
     tell: str = ""
+    include: str = ""
     due_s: float = 0.0
     state: State = "active"
     why: str = ""
@@ -81,6 +84,11 @@ class Webhook:
     def telling(self) -> TellingRule:
         """When it is told, besides what its subscriptions say."""
         return _telling(self.tell)
+
+    @property
+    def included(self) -> Include | None:
+        """What its updates carry; None: what their subscriptions say."""
+        return json.loads(self.include) if self.include else None
 
     def secrets(self, now_s: float) -> list[str]:
         """Those that sign now."""

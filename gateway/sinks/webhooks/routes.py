@@ -29,6 +29,7 @@ from gateway.sinks.webhooks.model import (
 )
 from gateway.sinks.webhooks.service import WebhookService, first_due_s, new_webhook_id
 from gateway.sinks.webhooks.signing import new_secret
+from matching.filter_fields import include_refused
 from matching.telling import telling_of
 from matching.window import UNITS_S
 
@@ -44,6 +45,7 @@ _SHOWN = {
     "batch_bytes": 262_144,
     "every": None,
     "tell": None,
+    "include": None,
     "position": "17-0",
     "created_s": 1_790_000_000,
     "failures": 0,
@@ -94,6 +96,9 @@ class NewWebhook(_Given):
     tell: dict[str, Any] | None = Field(
         default=None, description="`at` and `zone`: digests at set times; `quiet`: hours in which nothing is taken"
     )
+    include: bool | list[str] | None = Field(
+        default=None, description="attributes that updates carry, true for all; without, as their subscriptions say"
+    )
 
 
 class Changes(_Given):
@@ -106,6 +111,7 @@ class Changes(_Given):
     batch_bytes: int | None = Field(default=None, ge=1, le=MOST_BATCH_BYTES)
     every: str | None = Field(default=None, description="null: as they come")
     tell: dict[str, Any] | None = Field(default=None, description="null: at any time")
+    include: bool | list[str] | None = Field(default=None, description="null: as the subscriptions say")
 
 
 class Numbers(_Given):
@@ -128,6 +134,7 @@ class WebhookShown(BaseModel):
     batch_bytes: int
     every: str | None
     tell: dict[str, Any] | None
+    include: bool | list[str] | None
     position: str = Field(description="updates up to here are accepted")
     created_s: int
     failures: int = Field(description="attempts that failed since the last one that did not")
@@ -250,8 +257,11 @@ def routes(door: Door, hooks: WebhookService) -> APIRouter:
             changes["every_s"] = _every_s(changes.pop("every"))
         if "tell" in changes:
             changes["tell"] = _tell(changes["tell"])
+        if "include" in changes:
+            changes["include"] = _include(door, changes["include"])
         if any(value is None for value in changes.values()):
-            raise ApiError(422, "bad_webhook", "null is for `every` and `tell` alone", "body", "leave the others out")
+            detail = "null is for `every`, `tell` and `include` alone"
+            raise ApiError(422, "bad_webhook", detail, "body", "leave the others out")
         return encoded(_shown(await hooks.ask(lambda: hooks.update(webhook_id, owner, changes))))
 
     @router.delete("/v1/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
@@ -351,6 +361,7 @@ def _made(door: Door, given: NewWebhook, caller: Caller, now_s: float) -> Webhoo
         batch_bytes=given.batch_bytes,
         every_s=every_s,
         tell=tell,
+        include=_include(door, given.include),
         due_s=first_due_s(tell, time.time()) if tell else now_s + every_s,
     )
 
@@ -378,6 +389,13 @@ def _tell(given: dict[str, Any] | None) -> str:
     return json.dumps(given)
 
 
+def _include(door: Door, given: bool | list[str] | None) -> str:
+    """`include` as it is stored; "" for None. Raises ApiError."""
+    if refused := include_refused(given, door.admission.vocabulary):
+        raise ApiError(422, refused.reason, refused.detail, "body include", "name attributes that are declared")
+    return "" if given is None else json.dumps(given)
+
+
 def _shown(hook: Webhook) -> dict[str, Any]:
     """A webhook as JSON of an answer, without its secret."""
     return {
@@ -390,6 +408,7 @@ def _shown(hook: Webhook) -> dict[str, Any]:
         "batch_bytes": hook.batch_bytes,
         "every": f"{hook.every_s}s" if hook.every_s else None,
         "tell": json.loads(hook.tell) if hook.tell else None,
+        "include": hook.included,
         "position": hook.position.text if hook.position.index < END else str(hook.position.boundary),
         "created_s": hook.created_s,
         "failures": hook.failures,

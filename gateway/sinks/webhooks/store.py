@@ -21,7 +21,12 @@ from matching.errors import DeliveryError, InputError
 
 #: Name of the file in the folder.
 FILE = "sinks.sqlite"
-_VERSION = 2
+_VERSION = 3
+#: Columns of webhooks that were added to a format; format 1 had no tellings.
+_ADDED = {
+    1: ("told INTEGER NOT NULL DEFAULT 0", "tell TEXT NOT NULL DEFAULT ''"),
+    2: ("include TEXT NOT NULL DEFAULT ''",),
+}
 #: Deliveries of a webhook that are listed after they ended; dead ones keep their rows, and are redelivered from them.
 KEPT_DELIVERED, KEPT_DEAD = 100, 10_000
 #: Bytes of rows that the dead deliveries of a webhook have at most, but for the newest one.
@@ -32,7 +37,8 @@ CREATE TABLE webhooks (
     created_s INTEGER NOT NULL, secret TEXT NOT NULL, old_secret TEXT NOT NULL, old_until_s REAL NOT NULL,
     batch_updates INTEGER NOT NULL, batch_bytes INTEGER NOT NULL, every_s INTEGER NOT NULL, due_s REAL NOT NULL,
     state TEXT NOT NULL, why TEXT NOT NULL, boundary INTEGER NOT NULL, place INTEGER NOT NULL,
-    told INTEGER NOT NULL DEFAULT 0, tell TEXT NOT NULL DEFAULT ''
+    told INTEGER NOT NULL DEFAULT 0, tell TEXT NOT NULL DEFAULT '',
+    include TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE TABLE tallies (
     webhook_id TEXT PRIMARY KEY, accepted INTEGER NOT NULL DEFAULT 0, delivered INTEGER NOT NULL DEFAULT 0,
@@ -50,7 +56,7 @@ CREATE INDEX of_webhook ON deliveries (webhook_id, status, number);
 _OF_WEBHOOK = (
     "webhook_id", "url", "subscription_id", "owner", "made_by", "created_s", "secret", "old_secret", "old_until_s",
     "batch_updates", "batch_bytes", "every_s", "due_s", "state", "why", "told",
-    "tell",
+    "tell", "include",
 )  # fmt: skip
 _OF_DELIVERY = ", ".join(WebhookDelivery._fields)
 Result = TypeVar("Result")
@@ -94,10 +100,11 @@ class Store:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             connection.executescript(f"BEGIN; {_SCHEMA} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        elif version == 1:  # of the release before, which told nothing
-            new = "told INTEGER NOT NULL DEFAULT 0", "tell TEXT NOT NULL DEFAULT ''"
+        elif version in _ADDED:
+            new = [column for number in range(version, _VERSION) for column in _ADDED[number]]
             added = " ".join(f"ALTER TABLE webhooks ADD COLUMN {column};" for column in new)
-            connection.executescript(f"BEGIN; {added} {TELLING_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            telling = TELLING_SCHEMA if version == 1 else ""
+            connection.executescript(f"BEGIN; {added} {telling} PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             connection.close()
             raise InputError("bad_sinks", f"{self._path}: has the format {version}, and {_VERSION} is read")

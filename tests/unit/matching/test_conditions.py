@@ -100,6 +100,14 @@ def test_parse_where_refuses_with_a_reason(where, reason):
     assert reason in REASONS
 
 
+def test_text_takes_no_place_among_the_keys_and_no_condition():
+    schema = AttributeSchema.parse(["a:text", "beds:number", "b:text", "tags:categories", "c:text", "price:number"])
+    found = parse_where({"beds": 1, "price": 2}, schema)
+    assert not isinstance(found, Refusal) and [one.column for one in found] == [0, 17] and schema.number_at(17) == 5
+    refusal = parse_where({"b": {"exists": True}}, schema)
+    assert isinstance(refusal, Refusal) and refusal.reason == "bad_where" and "declare a category" in refusal.detail
+
+
 def test_parse_where_of_too_many_conditions_is_refused():
     schema = AttributeSchema.parse(f"a{number}:number" for number in range(MAX_CONDITIONS + 1))
     refusal = parse_where({one.name: 1 for one in schema.attributes}, schema)

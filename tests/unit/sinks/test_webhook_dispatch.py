@@ -92,6 +92,17 @@ def test_updates_that_webhooks_have_no_room_for_have_a_bound_in_bytes_and_all_ar
         assert most[0] <= 2_000 and dispatcher._ahead_bytes == 0
 
 
+def test_webhooks_at_one_place_carry_what_each_includes(stream):
+    with Endpoint() as plain, Endpoint() as full, stream.webhooks() as hooks:
+        for endpoint, include in ((plain, ""), (full, "true")):
+            hook = stream.hook(endpoint.url, "s", include=include)
+            asked(hooks, lambda hook=hook: hooks.create(hook))
+        stream.release("s", "t")
+        for endpoint, values in ((plain, None), (full, {"number": 0.0})):
+            (came,) = endpoint.await_(lambda book: len(book) == 1)
+            assert [(row["id"], row.get("attributes")) for row in came.updates] == [("0-0", values)]
+
+
 def test_answer_without_an_end_is_not_read_on(stream):
     with Endpoint(floods) as endpoint, stream.webhooks() as hooks:
         hook = stream.hook(endpoint.url, "s")

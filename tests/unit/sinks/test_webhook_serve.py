@@ -275,7 +275,7 @@ def test_killed_server_delivers_the_rest_once_it_runs_again(tmp_path):
         assert (out / "sinks.sqlite").stat().st_mode & 0o777 == 0o600
 
 
-def test_webhook_shows_its_set_times_and_refuses_those_that_are_none(served):
+def test_webhook_shows_its_set_times_and_what_it_includes_and_refuses_those_that_are_none(served):
     tell = {"at": ["08:00", "18:30"], "zone": "Europe/Berlin"}
     with Endpoint() as endpoint:
         hook = hooked(served, "times", endpoint.url, tell=tell)
@@ -284,6 +284,9 @@ def test_webhook_shows_its_set_times_and_refuses_those_that_are_none(served):
         assert served.call("PATCH", path, {"tell": None}).json["tell"] is None
         publish(served, "times")
         endpoint.await_(lambda book: len(book) == 1)
+        assert served.call("PATCH", path, {"include": True}).json["include"] is True
+        assert served.call("PATCH", path, {"include": None}).json["include"] is None
+        refused(served.call("PATCH", path, {"include": ["prize"]}), 422, "bad_include")
         for wrong in ({"at": "8"}, {"most_an_hour": 3}, {"zone": "Mars"}):
             refused(served.call("PATCH", path, {"tell": wrong}), 422, "bad_webhook")
         body = {"url": endpoint.url, "subscription_id": "times", "tell": tell, "every": "1h"}

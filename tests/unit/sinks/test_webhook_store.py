@@ -130,9 +130,9 @@ def test_file_of_the_release_before_is_changed_once_and_keeps_what_it_has(tmp_pa
     """Format 1 had no tellings, and webhooks no number of one."""
     path = tmp_path / "sinks.sqlite"
     connection = sqlite3.connect(path)
-    for statement in re.sub(r",\n    told INTEGER.*''\n", "\n", store_module._SCHEMA).split(";")[:-1]:
+    for statement in re.sub(r",\n    told INTEGER.*\n.*''\n", "\n", store_module._SCHEMA).split(";")[:-1]:
         connection.execute(statement)
-    columns = [name for name in store_module._OF_WEBHOOK if name not in ("told", "tell")]
+    columns = [name for name in store_module._OF_WEBHOOK if name not in ("told", "tell", "include")]
     values = [getattr(hook("w1"), name) for name in columns]
     marks = ", ".join("?" * (len(columns) + 2))
     connection.execute(
@@ -147,5 +147,6 @@ def test_file_of_the_release_before_is_changed_once_and_keeps_what_it_has(tmp_pa
         (found,), waiting, saved = store.load()
         store.close()
         assert (found.webhook_id, found.position, found.told, waiting) == ("w1", Position(7, 2), 0, [])
+        assert found.included is None
         assert (saved.position, saved.standings, saved.last) == (None, {}, 0)
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone()[0] == 2
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone()[0] == 3

@@ -12,12 +12,12 @@ from matching.errors import CheckpointError, InputError
 from matching.words.message_words import MessageTerms
 from spouts.log import Admitted, LogReader, Record, read_records
 from spouts.messages import MessageBlock, OpenBlock, columns_of
-from spouts.parsed import parse_message
+from spouts.parsed import keys_in, parse_message
 from tests.support.logged import log_bytes, messages_in, parsed_of, record_of
 
 ONE, TWO = ({"id": name, "text": f"{name} text", "lon": 1, "lat": 2} for name in ("one", "two"))
 THREE = [record_of(0, 1, [ONE]), record_of(1, 3, [TWO], [(1, b"change")]), record_of(-1, 4, (), [(0, b"four")])]
-SCHEMA = AttributeSchema.parse(["price:number", "sort:category", "open:time"])
+SCHEMA = AttributeSchema.parse(["price:number", "note:text", "sort:category", "open:time"])
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=9)
 LINE = st.binary(min_size=1, max_size=20).map(lambda line: line.replace(b"\n", b" ").rstrip(b"\r") or b"x")
 ROW = st.fixed_dictionaries(
@@ -29,6 +29,7 @@ ROW = st.fixed_dictionaries(
         "op": st.sampled_from(["publish", "delete"]),
         "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63),
         "sort": TEXT,
+        "note": TEXT,
         "open": st.integers(0, 2_000_000_000),
         "sides": st.tuples(st.floats(-180, 0), st.floats(-90, 0), st.floats(0, 180), st.floats(0, 90)),
     },
@@ -94,6 +95,11 @@ def test_block_has_each_message_while_it_is_open_and_when_it_is_closed(rows):
         block.append(message)
     without = [message._replace(content=b"") for message in messages]
     assert [block.message(row) for row in range(len(block))] == without == block.closed().messages()
+    plain = AttributeSchema.parse(["price:number", "sort:category", "open:time"])
+    compared = MessageBlock.of(
+        [one._replace(attributes=one.attributes[:1] + one.attributes[2:]) for one in messages], plain
+    )
+    assert np.array_equal(keys_in(block.closed()), keys_in(compared)), "a text has no key"
     silent = [message.ahead or message.op for message in messages]
     assert block.closed().words() == ["" if no else one.text for no, one in zip(silent, messages, strict=True)]
     assert not len(MessageBlock.of([], NO_ATTRIBUTES)) and MessageBlock.of([], SCHEMA).size_bytes < 100

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from matching.errors import EngineError, TopologyError
-from topology.core.api.component import Bolt, Context, Delivery, Fragment, Saved, Spout, Tick
+from topology.core.api.component import Context, Delivery, Fragment, Saved, Tick
 from topology.core.api.plan import Plan
 from topology.core.checkpoint.barriers import Barrier, BarrierAligner, BarrierInjector
 from topology.core.checkpoint.storage import Output
@@ -105,7 +105,7 @@ class TaskHost:
         self._writer = writer
         self._timer = timer
         self._aligner = BarrierAligner(plan.end_sources(self.id.component))
-        self._component: Any = None
+        self._component: Any = None  # a Spout or a Bolt
         self._context = Context(self, plan, self.id, log, clock, seed)
         self._router = OutputRouter(plan, self.id)
         self._pending_ends = set(plan.end_sources(self.id.component))
@@ -198,7 +198,7 @@ class TaskHost:
 
     def ready(self) -> bool:
         """Whether this clock spout would publish a batch at once."""
-        return not self._stopping and self._call("ready", lambda: self._spout.ready())
+        return not self._stopping and self._call("ready", lambda: self._component.ready())
 
     def publish(self) -> None:
         """Let the clock spout emit one batch and send its tick to the following spouts; at the end of the stream, end.
@@ -214,7 +214,7 @@ class TaskHost:
         self._unblock()
         started, sent_bytes = self._work_ns(), sum(self._bytes_out.values())
         try:
-            tick = None if self._stopping else self._spout.next_batch(number, None)
+            tick = None if self._stopping else self._component.next_batch(number, None)
             if tick is not None and tick.number != number:
                 raise TopologyError(f"next_batch({number}) returned the tick of batch {tick.number}")
             if tick is None:
@@ -364,14 +364,6 @@ class TaskHost:
 
     # -- inside
 
-    @property
-    def _spout(self) -> Spout:
-        return self._component
-
-    @property
-    def _bolt(self) -> Bolt:
-        return self._component
-
     def _call(self, what: str, method: Callable[[], Any]) -> Any:
         try:
             return method()
@@ -391,10 +383,10 @@ class TaskHost:
         self._incoming[stream] = self._incoming.get(stream, 0) + 1
         started = self._work_ns()
         try:
-            self._bolt.execute(Delivery(stream, source.component, source.task, payload))
+            self._component.execute(Delivery(stream, source.component, source.task, payload))
             if self._aligner.complete:
                 self._snapshot_if_quiet()
-            if self._finished and not self.ended and self._bolt.idle():
+            if self._finished and not self.ended and self._component.idle():
                 self._pass_end()
         except _CAUGHT as cause:
             raise self._failed(f"execute on stream {stream!r} from {source}", cause) from cause
@@ -404,7 +396,7 @@ class TaskHost:
     def _follow(self, tick: Tick) -> None:
         started = self._work_ns()
         try:
-            self._spout.next_batch(tick.number, tick)
+            self._component.next_batch(tick.number, tick)
         except _CAUGHT as cause:
             raise self._failed(f"next_batch({tick.number})", cause) from cause
         finally:
@@ -415,8 +407,8 @@ class TaskHost:
         started = self._work_ns()
         try:
             if not self.spec.is_spout:
-                self._bolt.finish()
-            if self.spec.is_spout or self._bolt.idle():
+                self._component.finish()
+            if self.spec.is_spout or self._component.idle():
                 self._pass_end()
         except _CAUGHT as cause:
             raise self._failed("finish", cause) from cause
@@ -442,7 +434,7 @@ class TaskHost:
 
     def _snapshot_if_quiet(self) -> None:
         """Take a snapshot once all barriers have arrived and the component is quiet."""
-        if self._aligner.complete and (self.spec.is_spout or self._bolt.quiet()):
+        if self._aligner.complete and (self.spec.is_spout or self._component.quiet()):
             barrier = self._aligner.pop()
             self._snapshot(barrier)
             self._send([(self.plan.clock_address, COPIED)], barrier.epoch, 0)

@@ -1,0 +1,94 @@
+"""Words of several languages in one stream: `lang` of a message and of a subscription.
+
+A row whose `lang` is one of `LANGUAGES` is cut with the case and the stemmer of that language. Its stems are terms of
+their own, with a mark of the language (`:german:haus`), so that stems of two languages never meet; characters of
+scripts without spaces have no stem, and no mark. Behind its stems a message has its words as they are written, for
+matching alone. A subscription asks of each word for the stem or for the word as it is written: messages of its language
+have both, all others have only the second.
+
+A stream that stems all words (`--stem`) has one language. A text that is to be cut carries its language
+(`in_language`).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import Stemmer
+
+from matching.pieces import JOINED
+from matching.text import fold_accents, has_unspaced, in_case_of, named_by, stemmer, term_form, words_of
+
+LANGUAGES = frozenset(Stemmer.algorithms())
+#: Begins and ends the language before a text; no text of a row has it.
+MARK = "\0"
+#: Between two columns, where words for matching alone follow: the last one joins these to nothing.
+_BETWEEN = (JOINED, JOINED, JOINED)
+
+
+class Piece(NamedTuple):
+    """A term of a message, or `JOINED`; `alone`: it is for matching alone."""
+
+    term: str
+    alone: bool
+
+
+def why_not(lang: Any, stem_language: str) -> str:
+    """Why a `lang` does not count in a stream that stems in this language ("": in none); "" if it does."""
+    if not isinstance(lang, str) or lang not in LANGUAGES:
+        return f"choose one of {', '.join(sorted(LANGUAGES))}"
+    if stem_language in ("", lang):
+        return ""
+    return f"this stream stems all words in {stem_language}: leave lang out, or begin a stream without --stem"
+
+
+def in_language(text: str, language: str) -> str:
+    """A text that carries its language; the text itself without one."""
+    return f"{MARK}{language}{MARK}{text}" if language else text
+
+
+def language_and_text(text: str) -> tuple[str, str]:
+    """What `in_language` was given: a language, "" for none, and a text."""
+    if text[:1] != MARK:
+        return "", text
+    _, language, own = text.split(MARK, 2)
+    return language, own
+
+
+@lru_cache(maxsize=128)
+def stem_form(language: str, folded: bool) -> Callable[[str], str]:
+    """As `matching.text.term_form`, of a language among others: terms have its mark."""
+    stem, fold = stemmer(language), fold_accents if folded else str
+
+    @lru_cache(maxsize=1_000_000)
+    def form(piece: str) -> str:
+        piece = fold(piece)
+        return piece if has_unspaced(piece) and piece[0] not in "#@" else f":{language}:{stem(piece)}"
+
+    return form
+
+
+def message_pieces(text: str, language: str, folded: bool) -> list[Piece]:
+    """The terms of a message of a language in order of appearance, with `JOINED` between pieces of a word.
+
+    Its stems come first, as one column. Its words as they are written follow as a second one, and if it has hashtags as
+    a third, with the words that these name in their place. Linear.
+    """
+    fold, stem = term_form("", folded), stem_form(language, folded)
+    words = words_of(in_case_of(text, language), fold)
+    named = {piece: named_by(piece, fold) for word in words for piece in word if piece[:1] == "#"}
+
+    def pieces() -> Iterator[Piece]:
+        for piece in (piece for word in words for piece in word):
+            yield Piece(piece and stem(piece), False)
+            yield from (Piece(one and stem(one), True) for one in named.get(piece, ()))
+        for put in ({}, named) if any(named.values()) else ({},) if words else ():
+            yield from (Piece(one, False) for one in _BETWEEN)
+            for word in words:
+                if not any(word):  # another column of the text begins
+                    yield from (Piece(one, False) for one in _BETWEEN)
+                    continue
+                for piece in word:
+                    yield from (Piece(one, True) for one in put.get(piece) or (piece,))
+
+    return list(pieces())
