@@ -97,6 +97,7 @@ def warmup(
 
     Parameters
     ----------
+    kinds : Kinds
     engines, windows : mapping of kind to name
         The engine, and the window index, of each kind; the default for kinds left out.
     all_of_them : bool
@@ -207,8 +208,10 @@ def stamp_of(name: str, engine: str | None = None, window: str | None = None, ki
 
     Parameters
     ----------
+    name : str
     engine, window : str, optional
         Names of the kind's engine and window index; None for the default.
+    kinds : Kinds
 
     Returns
     -------

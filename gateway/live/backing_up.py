@@ -26,7 +26,7 @@ from matching.errors import CheckpointError, ConfigError
 from matching.part_names import ListedPart, listed_line
 from spouts.history import LOG
 from spouts.log import BASE, base_of
-from topology.core.checkpoint.storage import check_part, list_path, parts_list
+from topology.core.checkpoint.storage import check_part, force, list_path, parts_list
 from topology.core.checkpoint.store import CheckpointStore, manifest_name
 from topology.folder import CHECKPOINTS, REPORT, RunFolder
 
@@ -86,9 +86,9 @@ def back_up(folder: Path, to: Path) -> CheckedCopy:
         try:
             found = _tried(folder, partial / "copy")
             for path in [*_below(partial / "copy"), partial / "copy"]:
-                _force(path)
+                force(path)
             os.rename(partial / "copy", to)
-            _force(to.parent)
+            force(to.parent)
             return found
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -231,11 +231,3 @@ def _below(folder: Path) -> Iterator[Path]:
         yield path
         if path.is_dir() and not path.is_symlink():
             yield from _below(path)
-
-
-def _force(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -47,7 +47,7 @@ from spouts.history import EMPTY_START, LOG, VOCABULARY
 from spouts.log import Admitted, LogReader, Origin, Positions, Record, checksum_in, encode_record, read_records
 from spouts.messages import MessageBlock
 from spouts.parsed import block_of, deletions_in, rows_of
-from topology.core.checkpoint.storage import LocalDisk, written
+from topology.core.checkpoint.storage import LocalDisk, force, written
 from topology.core.executors.logs import driver_log
 from topology.folder import RunFolder, checksum
 from topology.settings import KEYS, LiveConfig
@@ -215,7 +215,7 @@ class WriteAheadLog:
                 os.fsync(self._file.fileno())
                 if not self.size_bytes:  # an earlier process may have made it, and died before it forced its name
                     for place in (self.log.parent, self.folder, self.folder.absolute().parent):
-                        _force(place)
+                        force(place)
                 self._mark = DurableMark(self.folder, self.size_bytes)
         self.durable_through = self.next_seq - 1
         self.rebase()
@@ -592,11 +592,3 @@ def _copy_vocabulary(named: str | None, copy: Path) -> None:
     for name in ("vocabulary.parquet", "manifest.json"):
         with written(LocalDisk(copy), name, f".{name}.tmp") as file:
             file.write((Path(named) / name).read_bytes())
-
-
-def _force(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

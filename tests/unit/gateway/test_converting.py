@@ -68,8 +68,7 @@ def with_other_words(stream, old):
     return manifest.parent, report
 
 
-@pytest.mark.parametrize("window", ["count:30", "time:3000"])
-@pytest.mark.parametrize("has_vocabulary", [False, True])
+@pytest.mark.parametrize(("has_vocabulary", "window"), [(False, "count:30"), (True, "time:3000")])
 def test_terms_of_another_tokeniser_are_made_anew_and_its_folder_is_refused(words, tmp_path, has_vocabulary, window):
     """The log of the other one has other ids of terms, and has admitted other words."""
     start = words if has_vocabulary else empty_start(tmp_path / "new")

@@ -261,30 +261,6 @@ def test_empty_start_is_written_once_and_named_as_none(tmp_path):
         empty_start(tmp_path / "other")
 
 
-def test_command_without_vocabulary_fires_alerts_on_new_words(tmp_path):
-    """Every kind, a word of no vocabulary, before and after the stream is stopped; its folder is exact."""
-    out = tmp_path / "out"
-    stamp = {"time": 1_577_836_800, **PLACE}
-    subscribed = [{"subscribe": wide_subscription(kind, kind.name, ["łódź"])} for kind in KINDS.run]
-    for life, lines in enumerate(([*subscribed, {"id": "m0", "text": "in Łódź", **stamp}],
-                                  [{"id": "m1", "text": "Łódź snow", **stamp}])):  # fmt: skip
-        source = tmp_path / f"lines{life}.jsonl"
-        source.write_text("".join(json.dumps(row) + "\n" for row in lines))
-        with open(source) as file, Command(["live", "--out", out, "--json"], source=file.fileno()) as command:
-            code, told, said = command.finish(120)
-        assert code == 0, said
-        assert json.loads(said.splitlines()[-1])["unknown_words"] == 0
-        updates = [row for row in map(json.loads, told.splitlines()) if row.get("message_id") == f"m{life}"]
-        assert {row["subscription_id"] for row in updates} == {kind.name for kind in KINDS.run}
-    words, idf = load_vocabulary(out), math.log(1 + 1 / 0.5)
-    assert list(zip(words.terms, words.idf.tolist(), strict=True)) == [("snow", idf), ("łódź", idf), ("in", idf)]
-    verdict = verify_run(out)
-    assert verdict.exact and not verdict.vacuous and sorted(verdict.subscriptions) == sorted(KINDS.names)
-    assert explain(out, "topk", "m1")["words"] == ["łódź"]
-    report = json.loads((out / "run.json").read_text())
-    assert report["world"] == "-180.0,-90.0,180.0,90.0" and report["live"]["vocabulary"] is None
-
-
 def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder(tmp_path, capsys):
     """Every kind, with a word that no message ever has; the next life begins with the message that brings it."""
     out = tmp_path / "out"
@@ -295,16 +271,18 @@ def test_command_words_of_subscriptions_after_the_last_message_are_in_the_folder
     for life, lines in enumerate((first, [{"id": "m1", "text": "Łódź snow", **stamp}])):
         source = tmp_path / f"lines{life}.jsonl"
         source.write_text("".join(json.dumps(row) + "\n" for row in lines))
-        command = ["live", "--out", out, "--set", "stream.batch_rows=1"]
+        command = ["live", "--out", out, "--set", "stream.batch_rows=1", "--json"]
         with open(source) as file, Command(command, source=file.fileno()) as command:
             code, told, said = command.finish(120)
-        assert code == 0, said
+        assert code == 0 and json.loads(said.splitlines()[-1])["unknown_words"] == 0, said
         words = load_vocabulary(out)
         idf = dict(zip(words.terms, words.idf.tolist(), strict=True))
         assert [idf.get(term) for term in ("snow", "zebra", "łódź")] == [math.log(1 + 1 / 0.5)] * 3
         verdict = verify_run(out)
         assert verdict.exact and sorted(verdict.subscriptions) == sorted(KINDS.names)
-        digests.append(json.loads((out / "run.json").read_text())["digest"])
+        report = json.loads((out / "run.json").read_text())
+        assert report["world"] == "-180.0,-90.0,180.0,90.0" and report["live"]["vocabulary"] is None
+        digests.append(report["digest"])
         assert digests[-1] == digest_of_run(out, tmp_path / f"again{life}")
         for row in late:
             name = row["subscription_id"]

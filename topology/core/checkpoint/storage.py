@@ -76,16 +76,16 @@ class LocalDisk:
         return open(self.folder / name, "wb")  # closed by the caller
 
     def sync(self, name: str) -> int:
-        size_bytes = _force(self.folder / name)
-        _force(self.folder)  # a manifest elsewhere may rely on the name before it is changed
+        size_bytes = force(self.folder / name)
+        force(self.folder)  # a manifest elsewhere may rely on the name before it is changed
         if not self._durable:
-            _force(self.folder.absolute().parent)
+            force(self.folder.absolute().parent)
             self._durable = True
         return size_bytes
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self.folder / old, self.folder / new)
-        _force(self.folder)  # the rename itself
+        force(self.folder)  # the rename itself
 
     def read(self, name: str) -> Buffer:
         with open(self.folder / name, "rb") as file:
@@ -103,7 +103,7 @@ class LocalDisk:
         (self.folder / name).unlink(missing_ok=True)
 
 
-def _force(path: Path) -> int:
+def force(path: Path) -> int:
     """Force a file, or the names in a folder, to disk; the size in bytes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -223,7 +223,7 @@ def publish(output: Output) -> None:
             file.flush()
             os.fsync(file.fileno())
         if begins:
-            _force(path.parent)
+            force(path.parent)
 
 
 def list_path(folder: Path) -> Path:
