@@ -98,7 +98,7 @@ class BooleanOperator(Regional):
     @property
     def met(self) -> Int64:
         seq = self._matched_seq
-        return seq if seq.shape[0] < 2 else seq[np.diff(seq, prepend=-1) > 0]
+        return np.concatenate([seq[:-1][seq[1:] != seq[:-1]], seq[-1:]])
 
     @property
     def missed(self) -> Int64:

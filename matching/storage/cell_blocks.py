@@ -15,6 +15,7 @@ import numpy as np
 
 from compiling.njit import njit
 from matching.model import UNKNOWN_TERM, Int32, Int64
+from matching.storage.cell_map import enter_posting
 from matching.storage.cells import (
     DEAD,
     FINEST,
@@ -365,9 +366,9 @@ def remove_entry(term, box, link, blocks, marks):
 
 
 @njit(cache=True, nogil=True)
-def repack(blocks, marks, box, link, mark, cuts):
+def repack(blocks, marks, cell_map, box, link, mark, cuts):
     """Move every block, in the order of the terms' arrival, into new pools; its capacity shrinks to what is in use and
-    the tail allowed after it."""
+    the tail allowed after it. All living postings are entered into the cell map, which comes empty."""
     end, end_cuts = 0, 0
     for which in range(blocks.head.shape[0]):
         head = blocks.head[which]
@@ -385,6 +386,8 @@ def repack(blocks, marks, box, link, mark, cuts):
         for i in range(filled):
             box[end + i] = blocks.box[start + i]
             link[end + i] = blocks.link[start + i]
+            if box[end + i] != DEAD:
+                enter_posting(cell_map, blocks.term[which], box[end + i])
             if mark.shape[0] > 0:
                 mark[end + i] = marks[start + i]
         head[START] = end

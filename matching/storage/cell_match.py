@@ -3,7 +3,7 @@
 A message reads some seventy pieces of blocks, far apart in memory, with a cache miss each if read one by one. So each
 phase only computes where the next has to look, and prefetches those places (`matching.storage.prefetch`):
 
-1. `look_up`: the block of each of the message's terms;
+1. `look_up`: the block of each of the message's terms that the cell map lets through (`matching.storage.cell_map`);
 2. `find_cuts`: in each block, the buckets of the cells that the message covers, one a level in use;
 3. `find_runs`: the postings of those buckets;
 4. `walk`: one subtraction a posting (`matching.storage.cells`) leaves the candidates;
@@ -20,6 +20,7 @@ import numpy as np
 from compiling.njit import njit, njit_no_refcount
 from matching.model import Int64
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
+from matching.storage.cell_map import cells_of, select_terms
 from matching.storage.cells import (
     DEAD,
     FINEST,
@@ -72,11 +73,11 @@ def on_lattice(messages, row, world_west, world_south, steps_per_degree):
 
 
 @njit(cache=True, nogil=True)
-def look_up(messages, row, blocks, which):
-    """Write the blocks of a message's terms into which (int64[terms]); returns how many."""
+def look_up(blocks, terms, which):
+    """Put the blocks of the first terms in which (int64[terms]) into their place; returns how many have one."""
     count = 0
-    for j in range(messages.term_offsets[row], messages.term_offsets[row + 1]):
-        block = find_slot(blocks.lookup, blocks.term, np.int64(messages.terms[j]))
+    for i in range(terms):
+        block = find_slot(blocks.lookup, blocks.term, which[i])
         if block >= 0:
             prefetch(blocks.head, block * 8)  # places count flat: a block has a row of 8
             which[count] = block
@@ -262,6 +263,8 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
     table : int32[TABLE]   all -1, and left so
     seen : uint8[slots]    zeroed, and left zeroed; only needed for a range message
     """
+    if count == 0:
+        return found
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
     # A point lies in one cell a level and in one box of a region, so it meets a subscription in one posting.
     one_hit = west == east and south == north
@@ -317,8 +320,9 @@ def verify(messages, row, blocks, columns, count, candidates, table, seen, out_s
 
 @njit(cache=True, nogil=True)
 def match(
-    messages, first_row, blocks, sieve, columns, world_west, world_south, steps_per_degree, seen, out_slot, out_row
-):
+    messages, first_row, blocks, cell_map, sieve, columns, world_west, world_south, steps_per_degree, seen, out_slot,
+    out_row,
+):  # fmt: skip
     """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`.
 
     `sieve` is None in an index without marks, for which the kernel is compiled apart: it pays nothing for them.
@@ -335,7 +339,10 @@ def match(
         if not usable:
             continue
         which = longer(which, messages.term_offsets[row + 1] - messages.term_offsets[row])
-        terms = look_up(messages, row, blocks, which)
+        terms = select_terms(messages, row, cell_map, cells_of(left, bottom, right, top), which)
+        if terms == 0:
+            continue
+        terms = look_up(blocks, terms, which)
         # Computed beforehand, so that no phase checks its capacity.
         most = runs_of(left, bottom, right, top, blocks, which, terms)
         run_first, run_last = longer(run_first, most), longer(run_last, most)

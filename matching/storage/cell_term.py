@@ -19,6 +19,7 @@ from matching.errors import EngineError
 from matching.model import Int32, Int64
 from matching.space import Space
 from matching.storage.cell_blocks import Blocks, append, describe, remove_entry, repack, slot_of
+from matching.storage.cell_map import MOST_WORDS, enter_postings
 from matching.storage.cell_match import STAGES, Sieve, match
 from matching.storage.cells import LATTICE_STEPS
 from matching.storage.marks import NO_MARKS, Marker
@@ -57,6 +58,8 @@ class CellTermIndex:
         self._link = np.zeros(0, np.int64)
         self._cuts = np.zeros(0, np.int32)
         self._used = np.zeros(4, np.int64)
+        self._map = np.zeros(1, np.uint64)
+        self._withdrawn = 0  # since the map was built, which still has their cells
         self._seen = np.zeros(0, np.uint8)
 
     def _blocks(self) -> Blocks:
@@ -88,6 +91,7 @@ class CellTermIndex:
                 break
             # What is left needs about this much: packing once is cheaper than packing for each term.
             self._repack(max(places, term.shape[0] - done), cuts)
+        enter_postings(self._map, term, box)
         self._tidy()
 
     def withdraw(self, slots: Int32) -> None:
@@ -106,17 +110,19 @@ class CellTermIndex:
                 f"{self._owner}: subscription {number} is not in the block of term {term[done]}; the state is "
                 "damaged, restore the last checkpoint"
             )
+        self._withdrawn += done
         if unsorted:
             self._repack(0, 0)
         self._tidy()
 
     def _tidy(self) -> None:
         used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
-        if abandoned > _MOST_ABANDONED * used or abandoned_cuts > _MOST_ABANDONED * used_cuts:
+        outdated = self._withdrawn > len(self.subscriptions.slots)
+        if outdated or abandoned > _MOST_ABANDONED * used or abandoned_cuts > _MOST_ABANDONED * used_cuts:
             self._repack(0, 0)
 
     def _repack(self, places: int, cuts: int) -> None:
-        """Move every block into new pools with this much free, and an eighth for growth."""
+        """Move every block into new pools with this much free, and an eighth for growth, and build the map anew."""
         used, abandoned, used_cuts, abandoned_cuts = self._used.tolist()
         wanted = used - abandoned + places
         wanted_cuts = used_cuts - abandoned_cuts + cuts
@@ -125,7 +131,9 @@ class CellTermIndex:
             raise EngineError(f"{self._owner}: {wanted} postings do not fit one index; use more query bolts")
         marks = np.zeros(0 if self._marker is None else wanted, np.uint64)
         pools = np.zeros(wanted, np.uint64), np.zeros(wanted, np.int64), marks, np.zeros(wanted_cuts, np.int32)
-        repack(self._blocks(), self._mark, *pools)
+        self._map = np.zeros(min(MOST_WORDS, self._head.shape[0]), np.uint64)
+        self._withdrawn = 0
+        repack(self._blocks(), self._mark, self._map, *pools)
         self._box, self._link, self._mark, self._cuts = pools
 
     @property
@@ -151,12 +159,13 @@ class CellTermIndex:
         columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
         sieve = None if self._marker is None else Sieve(self._mark, marks, self.stages)
-        return match(messages, first_row, self._blocks(), sieve, columns, *frame, self._seen, slots, rows)
+        blocks = self._blocks()
+        return match(messages, first_row, blocks, self._map, sieve, columns, *frame, self._seen, slots, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory but the rows. Views, no copies."""
         terms = self._terms.high_water
-        columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used}
+        columns = {"head": self._head[:terms], "finest": self._finest[:terms], "used": self._used, "map": self._map}
         columns |= {"box": self._box[: self._used[0]], "link": self._link[: self._used[0]]}
         columns |= {} if self._marker is None else {"mark": self._mark[: self._used[0]]}
         columns |= {"cuts": self._cuts[: self._used[2]]}
@@ -164,7 +173,7 @@ class CellTermIndex:
 
     def allocated_bytes(self) -> int:
         """Memory, capacity for growth included."""
-        columns = (self._head, self._finest, self._box, self._link, self._mark, self._cuts, self._seen)
+        columns = (self._head, self._finest, self._box, self._link, self._mark, self._cuts, self._seen, self._map)
         return self._terms.allocated_bytes() + sum(column.nbytes for column in columns)
 
 

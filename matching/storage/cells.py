@@ -15,10 +15,10 @@ import numpy as np
 from compiling.njit import njit
 
 FINEST = 14
-_BITS = 15
+LATTICE_BITS = 15
 #: Steps of the lattice along the world's longer side.
-LATTICE_STEPS = 2.0**_BITS
-_RIM = (1 << _BITS) - 1
+LATTICE_STEPS = 2.0**LATTICE_BITS
+_RIM = (1 << LATTICE_BITS) - 1
 GUARDS = np.uint64(0x8000_8000_8000_8000)
 LANES = np.uint64(0x7FFF_7FFF_7FFF_7FFF)
 ONE_IN_EACH_LANE = np.uint64(0x0001_0001_0001_0001)
@@ -101,7 +101,7 @@ def fitting_level(west, south, east, north, finest):
     # Two cells, not one: else the smallest box across the middle of the world would stand at level 0.
     level = finest
     while level > 0:
-        shift = _BITS - level
+        shift = LATTICE_BITS - level
         # abs() for a box that is inside out, see `cell_range`.
         if abs((east >> shift) - (west >> shift)) <= 1 and abs((north >> shift) - (south >> shift)) <= 1:
             break
@@ -112,7 +112,7 @@ def fitting_level(west, south, east, north, finest):
 @njit(cache=True, nogil=True)
 def cell_range(west, south, east, north, level):
     """First and last column, first and last row of the cells that a box covers at a level."""
-    shift = _BITS - level
+    shift = LATTICE_BITS - level
     a, b, c, d = west >> shift, east >> shift, south >> shift, north >> shift
     # A box that is inside out meets what covers the span between its sides, so that span is what it covers.
     return min(a, b), max(a, b), min(c, d), max(c, d)

@@ -11,6 +11,7 @@ from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.model import ANY_KEYWORD, KEYWORDS_BY_KIND, TOPK, UNKNOWN_TERM, SubscriptionTable
 from matching.space import Space
+from matching.storage.cell_map import cells_of
 from matching.storage.cells import LANES, box_of, lattice, level_bits, level_of, message_word, subscription_word
 from matching.storage.slots import as_input
 from tests.support.boolean_tables import SPACE, batch, engine_pairs, oracle_pairs, table
@@ -320,6 +321,28 @@ def test_cell_term_that_looks_into_wrong_cells_is_caught(crowd):
     engine.insert(subscriptions)
     engine.index._steps_per_degree *= 1.01
     assert engine_pairs(engine, messages) != oracle_pairs(subscriptions, messages)
+
+
+def test_cell_term_reads_no_posting_where_no_subscription_is_left():
+    engine, place, foreign = CellTerm(SPACE), batch([((0.5, 0.5), [1])]), batch([((100.0, 0.5), [1])])
+    engine.insert(table([((0.0, 0.0, 1.0, 1.0), [1])] * 3))
+    assert (engine.match(place).matched, engine.match(foreign).scanned) == (3, 0)
+    for first in (3, 6, 9):
+        engine.insert(table([((99.0, 0.0, 101.0, 1.0), [1])] * 3, first))
+        engine.remove(engine.find(np.arange(first - 3, first)))
+        assert engine.match(foreign).matched == 3
+    assert engine.match(place).scanned == 0, "the map has not forgotten who has left"
+
+
+def test_boxes_that_meet_share_a_bit_of_the_cell_map():
+    rng, most = np.random.default_rng(0), 2**15
+    low = rng.integers(0, most, (400, 2))
+    high = np.minimum(low + rng.integers(0, most, (400, 2)) // 2 ** rng.integers(0, 15, (400, 1)), most - 1)
+    bits = np.array([cells_of(*box) for box in np.concatenate([low, high], axis=1)], np.uint64)
+    meet = np.all((low[:, None] <= high) & (low <= high[:, None]), axis=2)
+    share = (bits[:, None] & bits) != 0
+    assert np.all(share[meet]) and np.count_nonzero(~share) > share.size // 4
+    assert cells_of(20_000, 5, 10_000, 7) == cells_of(10_000, 5, 20_000, 7), "inside out: all between its sides"
 
 
 def test_cell_term_damaged_block_is_refused():
