@@ -202,7 +202,7 @@ class Engine:
         self.space = Space.parse(world or "extent", tuple(extent) if extent else None, projection, distance)
         check_window(self.window, objects)
         self.kinds = kinds = kinds.of_objects() if objects else kinds
-        check_distance(kinds, self.space, engines, window_indexes)
+        check_distance(kinds, self.space, engines)
         words = self.vocabulary
         self.fading = DecayParameters.of(decay_half_life, decay_smoothing, words.collection_count, words.total_tokens)
         self._local = LocalEngine(
@@ -210,7 +210,7 @@ class Engine:
             objects=objects,
         )  # fmt: skip
         filters = filter_refusal(kinds, window_indexes, most_terms, objects)
-        unserved = kinds_without_objects(kinds, engines, window_indexes, self.window) if objects else {}
+        unserved = kinds_without_objects(kinds, engines, self.window) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:
             return unserved.get(kinds[parsed.kind].name) or filters(parsed)

@@ -408,10 +408,6 @@ class WindowIndex(ABC):
     name: ClassVar[str]
     #: Whether `answer` tests the filters of queries.
     serves_filters: ClassVar[bool] = False
-    #: Whether distances may be great-circle metres; without meaning for kinds that have none.
-    serves_sphere: ClassVar[bool] = False
-    #: Whether messages may end before they expire.
-    serves_ends: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, space: Space, kept_boundaries: int = 0): ...

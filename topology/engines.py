@@ -1,7 +1,6 @@
 """Checks that the engines and window indexes that a run chooses serve its distance, its objects and its filters."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from matching.errors import ConfigError
 from matching.fields import Refusal
@@ -12,36 +11,21 @@ from matching.validate import ParsedSubscription
 from matching.window import LIVING, Window
 
 
-def check_distance(
-    kinds: Kinds,
-    space: Space,
-    engines: Mapping[str, str] | None = None,
-    window_indexes: Mapping[str, str] | None = None,
-) -> None:
-    """Check that the chosen engines and window indexes (name by kind) serve the distance of the run.
+def check_distance(kinds: Kinds, space: Space, engines: Mapping[str, str] | None = None) -> None:
+    """Check that the chosen engines (name by kind) serve the distance of the run; all window indexes do.
 
     Raises
     ------
     ConfigError
-        If distances are on the sphere and an engine or window index serves the plane only; for an unknown name.
+        If distances are on the sphere and an engine serves the plane only; for an unknown name.
     """
-    if not space.on_sphere:
-        return
-    for kind in kinds.run:
-        if kind.place == "region":
+    for kind in kinds.run if space.on_sphere else ():
+        if kind.place == "region" or kind.engine(name := kind.chosen((engines or {}).get(kind.name))).serves_sphere:
             continue
-        _check_sphere(kind.engines, kind.engine((engines or {}).get(kind.name)), f"--engine {kind.name}=")
-        if kind.windowed:
-            index = kind.window((window_indexes or {}).get(kind.name))
-            _check_sphere(kind.windows, index, f"--window-index {kind.name}=")
-
-
-def _check_sphere(table: Mapping[str, Any], one: Any, option: str) -> None:
-    if not one.serves_sphere:
-        able = ", ".join(name for name, other in table.items() if other.serves_sphere) or "none"
+        able = ", ".join(name for name, other in kind.engines.items() if other.serves_sphere) or "none"
         raise ConfigError(
-            f"{option}{one.name}: measures distances in the plane alone; choose --distance plane, or one that serves "
-            f"the sphere: {able}"
+            f"--engine {kind.name}={name}: measures distances in the plane alone; choose --distance plane, or one that "
+            f"serves the sphere: {able}"
         )
 
 
@@ -51,16 +35,14 @@ def check_window(window: Window, objects: bool) -> None:
         raise ConfigError("--window living: only a stream of objects (--objects) has it; take count:N or time:SECONDS")
 
 
-def kinds_without_objects(
-    kinds: Kinds, engines: Mapping[str, str] | None, window_indexes: Mapping[str, str] | None, window: Window
-) -> dict[str, Refusal]:
-    """Kinds that serve no stream of objects with their engine and window index (names by kind) and over this window,
-    and why a subscription is refused.
+def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None, window: Window) -> dict[str, Refusal]:
+    """Kinds that serve no stream of objects with their engine (name by kind) and over this window, and why a
+    subscription is refused.
 
     Raises
     ------
     ConfigError
-        For an unknown engine or window index.
+        For an unknown engine.
     """
     refused = {}
     for kind in kinds.of_objects().run:
@@ -69,9 +51,6 @@ def kinds_without_objects(
         served = kind.operator.serves_objects and getattr(kind.engine(name), "serves_objects", True)
         if not served:
             detail = f"is of kind {kind.name}, whose engine {name} serves no stream of objects (--objects)"
-            refused[kind.name] = Refusal("objects_not_served", detail)
-        elif kind.windowed and not (index := kind.window((window_indexes or {}).get(kind.name))).serves_ends:
-            detail = f"is of kind {kind.name}, whose window index {index.name} serves no stream of objects (--objects)"
             refused[kind.name] = Refusal("objects_not_served", detail)
         elif window.kind == "time" and not kind.operator.serves_times_of_objects:
             detail = f"is of kind {kind.name}, which over objects (--objects) takes --window living or count:N"

@@ -302,7 +302,7 @@ def _warm_window(kind: Kind, name: str | None) -> None:
     for batch in range(4):
         boundary = Boundary(batch, batch * 200, batch * 200 + 199, batch * 200 - 101)
         messages = sample_messages(batch * 200, 200, ranges=False)
-        index.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3) if index.serves_ends else none)
+        index.store(boundary, messages, np.arange(batch * 200 - 30, batch * 200 + 10, 3))
         if batch:
             table = subscriptions(kind, np.arange(batch * 10, batch * 10 + 10), batch * 200)
             batch_input = OperatorInput(boundary, messages, NO_MESSAGES, table, home, assigned, removed)

@@ -122,7 +122,7 @@ def wire(
     for name in [*engines, *window_indexes]:
         if not kinds.named(name).runs:
             raise ConfigError(f"kind {name}: has no engine, so there is nothing to choose for it")
-    check_distance(kinds, space, engines, window_indexes)
+    check_distance(kinds, space, engines)
     for kind in kinds.run:  # refuse unknown names here, not in an actor
         kind.make_operator(OperatorContext(space, window, options=options, fading=fading), engines.get(kind.name))
         if kind.windowed or kind.name in window_indexes:
@@ -367,7 +367,7 @@ def objects_refused(config: RunConfig, kinds: Kinds) -> dict[str, Refusal]:
     ConfigError
         For an unknown engine or window index.
     """
-    refused = kinds_without_objects(kinds, config.engine, config.window_index, Window.parse(config.window))
+    refused = kinds_without_objects(kinds, config.engine, Window.parse(config.window))
     for kind in kinds.of_objects().run:
         if kind.replicated and has_replicas(config.router):
             why = (

@@ -77,8 +77,6 @@ class LivingWindow(WindowIndex):
 
     name = "runs"
     serves_filters = True
-    serves_sphere = True
-    serves_ends = True
 
     def __init__(self, space: Space, kept_boundaries: int = 0, fading: DecayParameters | None = None):
         self.space = space

@@ -35,8 +35,6 @@ class SkylineWindow(WindowIndex):
     kept_boundaries : int    how many boundaries back `candidates` can answer
     """
 
-    serves_ends = True
-
     def __init__(self, space: Space, kept_boundaries: int = 0):
         self.space = space
         self.kept_boundaries = kept_boundaries

@@ -118,8 +118,6 @@ class TopkWindowIndex(WindowIndex):
         self._drop(self.boundaries[0].floor)
         living = messages.alive(boundary.floor)
         if ended.shape[0]:
-            if not self.serves_ends:
-                raise EngineError(f"window index {self.name}: serves no stream of objects; take another one")
             # in the results of no boundary; `matching.refill` drops it from what came later
             living = living.take(np.flatnonzero(~np.isin(living.seq, ended)))
             self._ended += [(boundary.number, rows) for rows in self._end(ended)]
@@ -201,9 +199,9 @@ class TopkWindowIndex(WindowIndex):
     def _load(self, messages: MessageBatch) -> None:
         """Store the messages of a whole window, at least one, in an empty index."""
 
+    @abstractmethod
     def _end(self, seqs: Int64) -> list[WindowRows]:
-        """Take the messages that are here out (seqs ascending), and return them; only where `serves_ends`."""
-        raise NotImplementedError
+        """Take the messages that are here out (seqs ascending), and return them."""
 
     @abstractmethod
     def _drop(self, floor: int) -> None:

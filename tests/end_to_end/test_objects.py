@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import skyray
-from baselines.topk.il_quadtree import ILQuadtree
 from distribution.routers import ROUTERS
 from gateway.engine import Engine
 from gateway.runs.explaining import explain
@@ -160,9 +159,9 @@ def test_engine_of_objects_follows_a_listing_through_edits_and_its_end(monkeypat
     found = [[(one["change"], one["message_id"], one["object_id"], one["as_of"]) for one in batch] for batch in told]
     assert found == [[], [("enter", "v1", "o", 1)], [], [("leave", "v2", "o", 3)], [("enter", "v4", "o", 4)],
                      [("leave", "v4", "o", 5)], []]  # fmt: skip
-    monkeypatch.setattr(ILQuadtree, "serves_ends", False)  # as of an index that cannot
-    unserved = Engine(objects=True, window_indexes={"topk": "il_quadtree"}, distance="plane")
-    with pytest.raises(InputError, match="topk, whose window index il_quadtree serves no stream of objects"):
+    monkeypatch.setattr("matching.topk.operator.TopkOperator.serves_objects", False)
+    unserved = Engine(objects=True)
+    with pytest.raises(InputError, match="topk, whose engine skype serves no stream of objects"):
         unserved.subscribe(subscription_id="t", kind="topk", keywords="flat", lon=1.0, lat=1.0, k=2, alpha=0.5)
 
 

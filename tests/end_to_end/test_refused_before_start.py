@@ -104,7 +104,7 @@ def test_other_routers_place_what_these_refuse(etl, tmp_path, monkeypatch, route
     [
         ("--engine", "tpk=skype", "unknown kind 'tpk'; choose from boolean, topk, decay, knn, skyline"),
         ("--engine", "topk=segments", "engine 'segments' for topk: choose one of skype, skype_paper"),
-        ("--window-index", "topk=i3", "window index 'i3' for topk: choose one of segments, il_quadtree"),
+        ("--window-index", "skyline=i4", "window index 'i4' for skyline: choose one of grid, mf_rtree"),
         ("--window-index", "decay=i3", "window index for decay: there is none"),
     ],
 )
@@ -123,19 +123,14 @@ def test_engine_or_window_index_nobody_knows_is_refused_before_anything_starts(
 def test_window_indexes_of_several_kinds_are_taken_and_the_run_is_exact(etl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = [write(tmp_path / "rows.jsonl", [TOPK, SKYLINE])]
-    more = ["--window-index", "topk=il_quadtree", "--window-index", "skyline=grid", "--engine", "topk=l2_scan"]
+    more = ["--window-index", "topk=segments", "--window-index", "skyline=grid", "--engine", "topk=l2_scan"]
     more += ["--distance", "plane"]
     assert run(etl, files, tmp_path / "out", "hashing", "local", more) == 0
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
-    assert settings["window_index"] == {"topk": "il_quadtree", "skyline": "grid"}
+    assert settings["window_index"] == {"topk": "segments", "skyline": "grid"}
     assert verify_run(tmp_path / "out").exact
 
 
-#: Window indexes without filters, and those of their kinds that serve them.
-WITHOUT_FILTERS = [
-    (TOPK, "topk=il_quadtree", "topk=segments"),
-    (SKYLINE, "skyline=mf_rtree", "skyline=grid"),
-]
 FILTERS = [{"not_keywords": "w3"}, {"match": 2}, {"where": {"price": {"lte": 3}}}]
 
 
@@ -145,19 +140,16 @@ def priced(tmp_path_factory):
     return write_etl(tmp_path_factory.mktemp("priced") / "etl", rows, attributes=["price:number"])
 
 
-@pytest.mark.parametrize(("asked", "index", "able"), WITHOUT_FILTERS)
 @pytest.mark.parametrize("narrow", FILTERS)
-def test_window_index_without_filters_is_refused_before_anything_starts(
-    priced, tmp_path, monkeypatch, capsys, asked, index, able, narrow
-):
+def test_window_index_without_filters_is_refused_before_anything_starts(priced, tmp_path, monkeypatch, capsys, narrow):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running.RunFolder, "beginning", lambda *_: pytest.fail("the run began"))
-    file = write(tmp_path / "rows.jsonl", [TOPK, ALL | narrow, asked | narrow])
-    assert run(priced, [file], tmp_path / "out", "hashing", more=["--window-index", index]) == 4
+    file = write(tmp_path / "rows.jsonl", [TOPK | narrow, ALL | narrow, SKYLINE | narrow])
+    assert run(priced, [file], tmp_path / "out", "hashing", more=["--window-index", "skyline=mf_rtree"]) == 4
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1
-    where = f"subscription '{asked['subscription_id']}' ({file}, line 3)"
-    for part in (where, f"--window-index {index}", f"use --window-index {able}"):
+    where = f"subscription 'best' ({file}, line 3)"
+    for part in (where, "--window-index skyline=mf_rtree", "use --window-index skyline=grid"):
         assert part in printed.err
     assert not (tmp_path / "out").exists()
 
@@ -165,21 +157,11 @@ def test_window_index_without_filters_is_refused_before_anything_starts(
 def test_window_index_without_filters_serves_subscriptions_that_have_none(priced, tmp_path, monkeypatch, capsys):
     """Nor is a filter that tests nothing a reason to refuse, nor a row that is rejected anyway."""
     monkeypatch.chdir(tmp_path)
-    rows = [TOPK | {"where": {}, "match": "any"}, TOPK | {"subscription_id": "t", "not_keywords": "unheard"}]
-    rows += [SKYLINE | {"match": 2}, TOPK | {"subscription_id": "u", "match": 2, "k": 0}]
-    rows.append(TOPK | {"kind": ["topk"], "match": 2})
+    rows = [SKYLINE | {"where": {}, "match": "any"}, SKYLINE | {"subscription_id": "t", "not_keywords": "unheard"}]
+    rows += [TOPK | {"match": 2}, SKYLINE | {"subscription_id": "u", "match": 2, "region": [1, 1, 1, 1]}]
+    rows.append(SKYLINE | {"kind": ["skyline"], "match": 2})
     files = [write(tmp_path / "rows.jsonl", rows)]
-    assert (
-        run(
-            priced,
-            files,
-            tmp_path / "out",
-            "hashing",
-            "local",
-            ["--window-index", "topk=il_quadtree", "--distance", "plane"],
-        )
-        == 0
-    )
+    assert run(priced, files, tmp_path / "out", "hashing", "local", ["--window-index", "skyline=mf_rtree"]) == 0
     spout = json.loads(capsys.readouterr().out)["spouts"]["subscriptions"]
     assert (spout["accepted"], spout["rejected"]) == (3, 2)
     assert verify_run(tmp_path / "out").exact

@@ -27,10 +27,10 @@ MESSAGES, BATCH = 600, 40
 #: Router, signatures, window, engines and window indexes; of each other engine that is saved tells
 #: `tests/property/test_room_states.py`, and to compile these takes longer than all else here.
 NAMED = [
-    ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {"topk": "il_quadtree"}),
+    ("hashing", "spatial+text", "time:40", {"topk": "l2_scan", "skyline": "eager"}, {}),
     ("location", "off", "time:40", {"boolean": "lfilter", "skyline": "lazy"}, {"skyline": "mf_rtree"}),
-    ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {"topk": "il_quadtree"}),
-    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {"topk": "il_quadtree"}),
+    ("location", "minwise", "count:90", {"topk": "inverted_file", "skyline": "bnl"}, {}),
+    ("keyword", "off", "count:90", {"boolean": "mbr_trie", "topk": "skype_paper"}, {}),
     ("prefix", "off", "time:40", {"boolean": "rt_tree"}, {}),
 ]
 #: The same with the engines that a run has by itself.

@@ -154,7 +154,6 @@ def machine(name: str):
 
 
 TestCellTermMachine = machine("cell_term")
-TestHashedCellsMachine = machine("hashed_cells")
 TestInvertedListMachine = machine("inverted_list")
 TestMbrTrieMachine = machine("mbr_trie")
 TestPtQuadtreeMachine = machine("pt_quadtree")
@@ -168,7 +167,6 @@ TestIrTreeMachine = machine("ir_tree")
 def test_machines_cover_every_engine():
     with_machine = {
         "cell_term",
-        "hashed_cells",
         "inverted_list",
         "mbr_trie",
         "pt_quadtree",

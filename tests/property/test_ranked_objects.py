@@ -16,12 +16,7 @@ from tests.support.worlds import SPACE
 OF_OBJECTS = KINDS.of_objects()
 KIND_NAMES = [kind.name for kind in OF_OBJECTS.run if kind.standing and kind.operator.serves_objects]
 ENGINES = [(name, engine) for name in KIND_NAMES for engine in OF_OBJECTS.named(name).engines]
-WINDOW_INDEXES = [
-    (name, index)
-    for name in KIND_NAMES
-    for index in OF_OBJECTS.named(name).windows
-    if OF_OBJECTS.named(name).window(index).serves_ends
-]
+WINDOW_INDEXES = [(name, index) for name in KIND_NAMES for index in OF_OBJECTS.named(name).windows]
 #: Few objects, so that members of results are replaced in most batches.
 FEW = Recipe(window="living", objects=12, deletes=0.2, asking=0.4)
 RECIPES = {

@@ -3,7 +3,7 @@
 New messages are first scanned one by one, until the scans have cost about as much as indexing; then they become a
 generation. Small generations are merged into larger ones of at most an eighth of the window (as in log-structured merge
 trees); a generation is compacted when half of it has expired, and dropped when all of it has. Base of
-`matching.topk.windows.segments` and of baselines.
+`matching.topk.windows.segments`.
 """
 
 from abc import abstractmethod
@@ -64,8 +64,6 @@ class GenerationIndex(TopkWindowIndex):
 
     A message that has ended stays where it is, without a life, until its generation is made anew.
     """
-
-    serves_ends = True
 
     def __init__(self, space: Space, kept_boundaries: int = 0):
         super().__init__(space, kept_boundaries)

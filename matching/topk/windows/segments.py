@@ -66,7 +66,6 @@ class Segments(GenerationIndex):
 
     name = "segments"
     serves_filters = True
-    serves_sphere = True
 
     def _build(self, rows: WindowRows) -> Segment:
         return build_segment(rows)

@@ -48,12 +48,6 @@ def test_topk_bench_of_a_wrong_engine_is_not_exact():
     assert bench.check([bench.build()])[0]["exact"] is False
 
 
-@pytest.mark.long
-def test_topk_bench_asks_the_window_index_that_is_named():
-    report = run.bench("topk", 200, messages=100, window=600, engines=["l2_scan"], window_index="il_quadtree", rounds=1)
-    assert report["workload"]["window_index"] == "il_quadtree" and report["results"][0]["exact"]
-
-
 def test_filled_buffers_are_those_of_a_refill_of_everybody_at_once():
     bench = Bench(make_case(TOPK, 300, 200, 1_000, 1, 4), 1)
     held = bench.build("skype").alone.results()

@@ -35,10 +35,7 @@ def crowd():
 def test_table_of_kinds_refuses_unknown_names_with_the_choices():
     assert KIND.engine() is KIND.engine("cell_term") is CellTerm and next(iter(KIND.engines)) == CellTerm.name
     assert all(KIND.engine(name).name == name for name in KIND.engines)  # type: ignore[attr-defined]
-    with pytest.raises(
-        ConfigError,
-        match="cell_term, lfilter, lfilter_paper, mbr_trie, pt_quadtree, hashed_cells",
-    ):
+    with pytest.raises(ConfigError, match="cell_term, lfilter, lfilter_paper, mbr_trie, pt_quadtree, inverted_list"):
         KIND.engine("r_tree")
     with pytest.raises(ConfigError, match="unknown kind 'bool'; choose from boolean, topk, decay, knn, skyline"):
         KINDS.named("bool")

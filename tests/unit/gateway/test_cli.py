@@ -316,7 +316,7 @@ CHOICES = [
     ("ENGINE", "topk=skyp", "engine 'skyp' for topk: choose one of skype, skype_paper"),
     ("ENGINE", "knn=grid", "engine 'grid' for knn: choose one of influence_grid, single_grid"),
     ("ENGINE", "skype", "--engine ['skype'] (from SKYRAY_TOPOLOGY__ENGINE): 'skype' is not KIND=NAME"),
-    ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments, il_quadtree"),
+    ("WINDOW_INDEX", "topk=segment", "window index 'segment' for topk: choose one of segments"),
     ("WINDOW_INDEX", "skyline=segments", "window index 'segments' for skyline: choose one of grid, mf_rtree"),
     ("WINDOW_INDEX", "boolean=segments", "window index for boolean: there is none"),
     (
@@ -338,11 +338,11 @@ def test_cli_engine_or_window_index_nobody_knows_is_refused_with_those_there_are
 
 
 def test_cli_config_show_tells_engines_and_window_indexes_of_each_kind(capsys, monkeypatch):
-    monkeypatch.setenv("SKYRAY_TOPOLOGY__WINDOW_INDEX", "topk=il_quadtree,skyline=i3")
+    monkeypatch.setenv("SKYRAY_TOPOLOGY__WINDOW_INDEX", "topk=segments,skyline=i3")
     monkeypatch.setenv("SKYRAY_TOPOLOGY__ENGINE", "topk=l2_scan")
     assert cli.main(["config", "show", "--json"]) == 0
     rows = {row["setting"]: row["value"] for row in json.loads(capsys.readouterr().out)["settings"]}
-    assert rows["topology.window_index"] == ["topk=il_quadtree", "skyline=i3"]
+    assert rows["topology.window_index"] == ["topk=segments", "skyline=i3"]
     assert rows["topology.engine"] == ["topk=l2_scan"]
 
 

@@ -156,10 +156,10 @@ def test_live_attributes_are_checked_and_named_by_the_stream(tmp_path):
 
 
 def test_engine_window_index_without_filters_refuses_the_subscription_alone():
-    row = {"subscription_id": "s", "kind": "topk", "keywords": "sea", "lon": 0, "lat": 0, "k": 1, "alpha": 0.5}
-    engine = skyray.Engine(distance="plane", window_indexes={"topk": "il_quadtree"})
+    row = {"subscription_id": "s", "kind": "skyline", "keywords": "sea", "region": [0, 0, 2, 2]}
+    engine = skyray.Engine(window_indexes={"skyline": "mf_rtree"})
     engine.subscribe(row)
-    with pytest.raises(InputError, match="use --window-index topk=segments") as refused:
+    with pytest.raises(InputError, match="use --window-index skyline=grid") as refused:
         engine.subscribe(row | {"subscription_id": "t", "not_keywords": "storm"})
     assert refused.value.reason_code == "filter_not_served" and engine.subscriptions == ["s"]
     assert [one["change"] for one in engine.publish({"text": "sea storm", "lon": 1, "lat": 1})] == ["enter"]

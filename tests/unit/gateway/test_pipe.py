@@ -150,13 +150,13 @@ def test_pipe_subscription_that_the_router_cannot_place_is_refused(words, tmp_pa
 
 
 def test_pipe_subscription_with_a_filter_that_the_window_index_does_not_serve_is_refused(words, tmp_path):
-    topk = {"subscription_id": "s", "kind": "topk", "keywords": "w1 w2", "lon": 0, "lat": 0, "k": 2, "alpha": 0.5}
-    stream = Stream(words, tmp_path / "out", window_index={"topk": "il_quadtree"}, distance="plane")
-    rows = [{"subscribe": topk | more} for more in ({}, {"match": 2}, {"not_keywords": "unheard"})]
+    best = {"subscription_id": "s", "kind": "skyline", "keywords": "w1 w2", "region": [-9, -9, 9, 9]}
+    stream = Stream(words, tmp_path / "out", window_index={"skyline": "mf_rtree"})
+    rows = [{"subscribe": best | more} for more in ({}, {"match": 2}, {"not_keywords": "unheard"})]
     stream.pipe.run(lines_of([*rows, {"subscribe": ALL | {"match": 2, "keywords": "w1 w2"}}, W1]))
     assert [one["reason"] for one in stream.refused] == ["filter_not_served"] * 2
     for one in stream.refused:
-        assert "subscription 's'" in one["what"] and "use --window-index topk=segments" in one["what"]
+        assert "subscription 's'" in one["what"] and "use --window-index skyline=grid" in one["what"]
     stream.match()
     assert sorted(stream.gate.active) == ["s", "s1"] and len(stream.told) == 1
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.topk.il_quadtree import ILQuadtree
 from matching.errors import ConfigError, EngineError
 from matching.kinds import KINDS
 from matching.model import MessageBatch, SubscriptionTable, join_messages
@@ -21,6 +20,7 @@ from matching.topk.windows import generations as window_generations
 from matching.topk.windows import postings as window_postings
 from matching.topk.windows import search as window_search
 from matching.topk.windows.search import take_window_rows
+from matching.topk.windows.segments import Segments
 from matching.window import NO_FLOOR, Boundary
 from tests.support.topk_tables import in_space, near_to, on_sphere, table_of
 from tests.support.worlds import SPHERE
@@ -230,17 +230,14 @@ def test_window_index_over_batches_equals_plain_python(name, case):
         assert not differences(name, seed, **case), f"seed {seed}"
 
 
-ON_SPHERE = sorted(name for name, index in WINDOW_INDEXES.items() if index.serves_sphere)
-
-
-@pytest.mark.parametrize("name", ON_SPHERE)
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_window_index_on_the_sphere_equals_plain_python(name, case):
     for seed in range(3):
         assert not differences(name, seed, space=SPHERE, **case), f"seed {seed}"
 
 
-@pytest.mark.parametrize("name", ON_SPHERE)
+@pytest.mark.parametrize("name", WINDOW_INDEXES)
 def test_window_index_on_the_sphere_finds_what_lies_near_small_circles(name):
     """Messages where the queries are, metres apart, and radii as small: places are rounded, ranks decide."""
     rng, compared = np.random.default_rng(9), 0
@@ -277,7 +274,6 @@ def test_window_index_on_the_sphere_finds_what_lies_near_small_circles(name):
     terms=st.sampled_from([1, 4, 40]),
 )
 def test_window_index_any_stream_equals_plain_python(name, space, seed, size, window, grid, late, restore, kept, terms):
-    name = name if space == SPACE or name in ON_SPHERE else ON_SPHERE[0]
     told = differences(
         name, seed, 6, size, window, grid, late, rows=3, restore=restore, kept=kept, space=space, terms=terms,
         longest=min(terms, 6),
@@ -470,7 +466,7 @@ def test_take_rows_keeps_order_and_terms():
         assert taken.terms[a:b].tolist() == rows.terms[c:d].tolist()
 
 
-class ForgetsTies(ILQuadtree):
+class ForgetsTies(Segments):
     """Broken: leaves out what equals the threshold, once there are enough."""
 
     def answer(self, query):
@@ -480,7 +476,7 @@ class ForgetsTies(ILQuadtree):
         return answers
 
 
-class ForgetsExpired(ILQuadtree):
+class ForgetsExpired(Segments):
     """Broken: drops by the newest boundary, not by the oldest that is kept."""
 
     def _drop(self, floor):
