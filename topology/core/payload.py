@@ -38,8 +38,6 @@ _NUMPY_SCALAR, _LONG_INT = 0, 1
 _remembered = lru_cache(maxsize=4_096)
 
 _PLAIN_ARRAY, _SCALARS = np.ndarray, frozenset((type(None), bool, int, float, str, bytes))
-#: Classes of tuples that were sealed: a look here is no call.
-_TUPLES: set[type] = set()
 Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
@@ -115,7 +113,7 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
         kind, sealed = type(field), field
         if kind in _SCALARS:
             continue
-        if kind is _PLAIN_ARRAY or (kind not in _TUPLES and isinstance(field, np.ndarray)):
+        if kind is _PLAIN_ARRAY or isinstance(field, np.ndarray):
             number = id(field)
             if number in views:
                 sealed = views[number]
@@ -126,7 +124,7 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                     sealed = field.view()
                     sealed.setflags(write=False)
                 views[number] = sealed
-        elif kind in _TUPLES or isinstance(field, tuple):
+        elif isinstance(field, tuple):
             kept = _KEPT.get(id(field))
             if kept is not None:
                 sealed = kept[1]
@@ -137,8 +135,6 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                 except _UnfitError as unfit:
                     unfit.add(value, place)
                     raise
-                if kind not in _TUPLES:
-                    _TUPLES.add(kind)
         elif isinstance(field, np.generic):
             continue
         else:
