@@ -24,6 +24,8 @@ from spouts.log import Record
 from spouts.messages import MessageBlock, keys_of
 from spouts.versions import Objects
 
+_ROLES = (*MESSAGE_ROLES, "lang")
+
 
 def parse_message(
     row: Any,
@@ -32,7 +34,7 @@ def parse_message(
     strict: bool = False,
     objects: bool = False,
 ) -> ParsedMessage | str:
-    """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`), or a reason code.
+    """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`) and `lang`, or a reason code.
 
     An attribute's value that does not fit is missing and among the message's `misfits`; if `strict`, it is the reason
     `bad_attribute`. Of a stream of objects `"deleted": true` is an `op`, and a deletion that has no place may name its
@@ -44,7 +46,7 @@ def parse_message(
         row = {**row, "op": DELETE}
     if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
         row = {**row, "object_id": row.get("id")}
-    parsed = message_row(RawMessage(**{role: row.get(role) for role in (*MESSAGE_ROLES, "lang")}), space)
+    parsed = message_row(RawMessage(**{role: row.get(role) for role in _ROLES}), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed
     read = read_attributes(row, schema)

@@ -157,10 +157,10 @@ class Asking:
         Returns
         -------
         dict
-            `words`, `subscriptions` (how many are active), `candidates` (with a word of it, or without any), `reached`
-            (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the first whose query
-            failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts by reason), and
-            `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
+            `words`, `subscriptions` (how many are active), `candidates` (with a word of it, without any, or with a
+            `lang`), `reached` (each with `subscription_id`, `kind`, `words`, `score`), `reached_in_all`, `missed` (the
+            first whose query failed, each with `subscription_id`, `kind`, `reason` and `clause`), `not_reached` (counts
+            by reason), and `complete`: False if there were more than `MOST_JUDGED` candidates, and not all were judged.
 
         Raises
         ------

@@ -25,7 +25,7 @@ _NONE = ""
 
 
 class WordIndex:
-    """Finds the active subscriptions that have some words, or none at all; for any thread.
+    """Finds the active subscriptions that have some words, or none at all, or a `lang`; for any thread.
 
     Parameters
     ----------
