@@ -166,8 +166,8 @@ class Admission:
                 self.rejected[expires] += 1
                 return expires
             parsed = parsed._replace(expires_us=expires)
-        if (lang := row.get("lang")) is not None and (why := why_not(lang, self.vocabulary.stem_language)):
-            parsed = parsed._replace(misfits=(*parsed.misfits, Misfit(-1, Fault("lang", lang), why)))
+        if parsed.lang and (why := why_not(parsed.lang, self.vocabulary.stem_language)):
+            parsed = parsed._replace(misfits=(*parsed.misfits, Misfit(-1, Fault("lang", parsed.lang), why)))
         for one in parsed.misfits:
             self.misfits[one.fault.column or ""] += 1
         if self._needs_times():

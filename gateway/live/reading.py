@@ -19,6 +19,7 @@ from matching.attributes import CATEGORIES, CATEGORY, NUMBER, TEXT, AttributeSch
 from matching.decoding import bare, decode_object, is_deep
 from matching.fields import MAX_ID_CHARACTERS, OBJECT_ROLES, coordinate, event_time_us, text_columns
 from matching.iso_times import iso_times
+from matching.languages import LANGUAGES
 from matching.model import Float64, Int64
 from matching.pieces import text_of_columns
 from matching.reasons import MAX_LINE_BYTES
@@ -33,7 +34,7 @@ MANY = 8
 #: Shapes that are known at most, and columns of one.
 _SHAPES, _COLUMNS = 1_000, 200
 #: Roles that a message of a struct has not: those lines are judged singly.
-_RARE = frozenset((*MESSAGE_ROLES, "lang")) - frozenset(ROLES)
+_RARE = frozenset(MESSAGE_ROLES) - frozenset(ROLES)
 #: Types of values; where another column would be taken if there were none, there must be one.
 _KINDS: dict[str, Any] = {
     "text": str | None,
@@ -43,6 +44,8 @@ _KINDS: dict[str, Any] = {
     "id": str | int | None,
 }
 _SCALAR = str | int | float | bool | None
+#: A `lang` shorter than the name of any language means nothing; a line with a longer one is judged singly.
+_NO_LANGUAGE = Annotated[str, msgspec.Meta(max_length=min(map(len, LANGUAGES)) - 1)] | int | float | bool | None
 _SEEN_TEXT = Annotated[str, msgspec.Meta(min_length=1)]
 _SEEN = {"text": _SEEN_TEXT, "time": _SEEN_TEXT | int, "id": _SEEN_TEXT | int}
 _CHANGES = frozenset(("subscribe", "unsubscribe"))
@@ -223,6 +226,9 @@ class LineReader:
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None
+        if "lang" in wanted:
+            return None  # it is something else as well
+        wanted["lang"] = _NO_LANGUAGE
         others: Any = Any if nested else _SCALAR
         fields = {name: f"field_{number}" for number, name in enumerate(sorted(names))}
         struct = msgspec.defstruct(
