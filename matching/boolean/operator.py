@@ -98,7 +98,7 @@ class BooleanOperator(Regional):
     @property
     def met(self) -> Int64:
         seq = self._matched_seq
-        return np.concatenate([seq[:-1][seq[1:] != seq[:-1]], seq[-1:]])
+        return seq if seq.shape[0] < 2 else np.concatenate([seq[:-1][seq[1:] != seq[:-1]], seq[-1:]])
 
     @property
     def missed(self) -> Int64:
