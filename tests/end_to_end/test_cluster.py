@@ -60,7 +60,7 @@ def test_run_told_to_end_takes_its_tasks_from_the_cluster_and_leaves_it_running(
         ended, _, said = command.finish(40)
         command.assert_nothing_left()
     assert (ended, said.count("\n")) == (code, 1), said
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 300
     while tasks():
         assert time.monotonic() < deadline, tasks()
         threading.Event().wait(0.1)
@@ -91,7 +91,7 @@ def test_run_killed_gives_back_what_it_has_reserved(cluster, tmp_path):
         assert reserved() == "['CREATED'] 2.0"
         command.process.send_signal(signal.SIGKILL)
         command.finish(40)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while reserved() != "['REMOVED'] 8.0":
         assert time.monotonic() < deadline, reserved()
     more = ["--set", "reservations.query_cpus=4.5", "--set", "reservations.reserve_wait=1", "--overwrite"]

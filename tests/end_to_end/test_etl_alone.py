@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 def test_session_bad_setting_is_named_and_leaves_no_java(tmp_path, changes):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere", **changes)
-    _, complained = process.communicate(timeout=120)
+    _, complained = process.communicate(timeout=300)
     (value,) = changes.values()
     assert process.returncode == 1 and "ConfigError: Spark does not start with" in complained and value in complained
     await_nothing_left(process.pid, 30)
@@ -82,7 +82,7 @@ def await_nothing_left(session: int, seconds: float) -> None:
 def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", b"nonsense")
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
-    _, complained = process.communicate(timeout=240)
+    _, complained = process.communicate(timeout=300)
     assert complained.count("Traceback") == 1 and "InputError: no row of the input is usable" in complained
     await_nothing_left(process.pid, 20)
 
@@ -91,7 +91,7 @@ def test_etl_alone_failing_within_spark_shows_its_error_alone(tmp_path):
 def test_etl_alone_ends_its_java_and_says_nothing_on_the_terminal(tmp_path):
     source = write_lines(tmp_path / "raw.jsonl", {"text": "one", "lat": 1, "lon": 1})
     process = start_alone(source, tmp_path / "out", tmp_path / "elsewhere")
-    said, complained = process.communicate(timeout=240)
+    said, complained = process.communicate(timeout=300)
     assert (process.returncode, complained) == (0, "")
     assert said.splitlines()[-1] == "1"
     await_nothing_left(process.pid, 20)
@@ -132,7 +132,7 @@ print("ended", flush=True)
 def test_session_commands_under_way_or_late_say_nothing_when_java_ends(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(matching.__file__).parents[1])}
     command = [sys.executable, "-W", "ignore::FutureWarning", "-c", LATE_COMMANDS, str(tmp_path / "scratch")]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
 
 
@@ -148,7 +148,7 @@ def test_etl_interrupted_leaves_no_output_and_no_java(tmp_path, stage):
     else:
         pytest.fail("the stage never began")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the job
-    said, complained = process.communicate(timeout=120)
+    said, complained = process.communicate(timeout=300)
     assert process.returncode not in (0, None) and "KeyboardInterrupt" in complained, (said, complained)
     await_nothing_left(process.pid, 30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "raw.jsonl"]

@@ -73,7 +73,7 @@ def test_run_prepares_the_kernels_that_it_uses_and_no_others(tmp_path, kind, set
     given |= {"window": "count:60", "batch": "50"} | settings
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(given)],
-        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

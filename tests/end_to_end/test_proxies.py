@@ -54,7 +54,7 @@ def proxy(command_of, folder, upstream):
     subject = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
     pair = ["-keyout", folder / f"{NAME}.key", "-out", folder / f"{NAME}.pem"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *pair, *subject]
-    subprocess.run(make, check=True, capture_output=True, timeout=60)
+    subprocess.run(make, check=True, capture_output=True, timeout=300)
     port = free_port()
     environment = {**os.environ, "HOME": str(folder), "XDG_DATA_HOME": str(folder)}
     with open(folder / "log", "wb") as log:
@@ -62,7 +62,7 @@ def proxy(command_of, folder, upstream):
             list(map(str, command_of(folder, port, upstream))), stdout=log, stderr=log, env=environment
         )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
             with socket.socket() as probe:
@@ -84,7 +84,7 @@ class Connection(http.client.HTTPSConnection):
 
     def __init__(self, folder, port):
         self.trusts = ssl.create_default_context(cafile=str(folder / f"{NAME}.pem"))
-        super().__init__(NAME, port, timeout=20, context=self.trusts)
+        super().__init__(NAME, port, timeout=300, context=self.trusts)
 
     def connect(self):
         self.sock = self.trusts.wrap_socket(

@@ -40,7 +40,7 @@ def assert_no_actor_is_left():
     """Every run's actors are named; poll until Ray has forgotten them all."""
     from ray.util import list_named_actors
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while True:
         left = [actor for actor in list_named_actors(all_namespaces=True) if "'skyray-" in repr(actor)]
         if not left:
@@ -247,6 +247,6 @@ def test_run_ray_starts_and_stops_ray_by_itself():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run(
-        [sys.executable, "-c", _ALONE], cwd=root, env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, "-c", _ALONE], cwd=root, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr

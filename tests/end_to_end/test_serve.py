@@ -155,7 +155,7 @@ def test_serve_recipe_of_a_page_pushes_an_update(page, tmp_path):
         following = subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             for words in send:
-                done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+                done = subprocess.run(words, capture_output=True, text=True, timeout=300)
                 assert json.loads(done.stdout)["status"] in ("created", "accepted"), done
             text = ""
             while '"s1"' not in text:

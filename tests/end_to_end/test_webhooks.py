@@ -70,7 +70,7 @@ def group_of(first):
 
 def publish(port, first):
     """A group of messages, sent again until all are on disk."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with suppress(OSError):
             answer = call(port, "POST", "/v1/messages", group_of(first), **{"Content-Type": NDJSON["Content-Type"]})

@@ -120,7 +120,7 @@ def test_process_that_was_stopped_in_its_transaction_cannot_write_when_it_runs_a
         stop_in_transaction(broker, older)
         assert started(broker.address, TOPIC, 50_000).wait(300) == 0
         older.send_signal(signal.SIGCONT)
-        _, errors = older.communicate(timeout=120)
+        _, errors = older.communicate(timeout=300)
     finally:
         older.kill()
     assert older.returncode == 1

@@ -174,7 +174,7 @@ class KafkaBroker:
     def __enter__(self) -> Self:
         silent: dict[str, Any] = {"log_level": 0}
         self._producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, **silent})
-        brokers = self._producer.list_topics(timeout=20).brokers.values()
+        brokers = self._producer.list_topics(timeout=300).brokers.values()
         self.address = ",".join(f"{one.host}:{one.port}" for one in brokers)
         return self
 
@@ -183,7 +183,7 @@ class KafkaBroker:
 
     def create(self, topic: str = "") -> None:
         assert self._producer is not None
-        self._producer.list_topics(topic or self.topic, timeout=20)
+        self._producer.list_topics(topic or self.topic, timeout=300)
 
     def publish(self, rows: Sequence[bytes]) -> None:
         """Publish rows, one to each partition in turn, and wait until the broker has them."""

@@ -66,7 +66,7 @@ class Visit:
     def text(self, selector: str) -> str:
         return self.page.inner_text(selector)
 
-    def until(self, what: Callable[[], Any], seconds: float = 90) -> None:
+    def until(self, what: Callable[[], Any], seconds: float = 300) -> None:
         """Poll until something is so."""
         for _ in range(int(seconds * 20)):
             if what():

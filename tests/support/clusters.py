@@ -49,7 +49,7 @@ with connected(sys.argv[1] if len(sys.argv) > 1 else None):
 def _wait_for(address: str) -> None:
     """Poll until the head listens: whoever joins before waits for minutes."""
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex((host, int(port))) == 0:
@@ -60,7 +60,7 @@ def _wait_for(address: str) -> None:
 
 def _wait_for_nodes(address: str, nodes: int, access: dict[str, str]) -> None:
     """Poll until so many nodes have joined."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         with Command([address], access, script=WHERE) as command:
             _, printed, said = command.finish()

@@ -90,7 +90,7 @@ class Endpoint:
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(10)
 
-    def await_(self, condition: Callable[[list[Came]], bool], seconds: float = 30) -> list[Came]:
+    def await_(self, condition: Callable[[list[Came]], bool], seconds: float = 300) -> list[Came]:
         """Wait until the book satisfies a condition."""
         with self._came:
             assert self._came.wait_for(lambda: condition(self.book), seconds), [one.id for one in self.book]

@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815 - named by the base class
 
     def _ask(self, data: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        upstream = http.client.HTTPConnection(self.server.store, timeout=30)
+        upstream = http.client.HTTPConnection(self.server.store, timeout=300)
         try:
             upstream.request(self.command, self.path, data, dict(self.headers.items()))
             answer = upstream.getresponse()

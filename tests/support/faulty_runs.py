@@ -126,7 +126,7 @@ class FaultyRun:
         fault()
         self.struck += 1
 
-    def finish(self, command: Command, seconds: float = 250) -> None:
+    def finish(self, command: Command, seconds: float = 300) -> None:
         """Wait for a command that must end well."""
         code, _, said = command.finish(seconds)
         assert code == 0, said

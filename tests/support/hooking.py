@@ -73,7 +73,7 @@ def asked(hooks: WebhookService, make: Callable[[], Any]) -> Any:
     return asyncio.run(hooks.ask(make))
 
 
-def await_that(condition: Callable[[], Any], seconds: float = 30) -> None:
+def await_that(condition: Callable[[], Any], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

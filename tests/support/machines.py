@@ -100,7 +100,7 @@ class Machine:
         """The begin of a command line that runs in it, or in its namespaces of these kinds alone."""
         return ["nsenter", "--target", str(self.pid), *(f"--{kind}" for kind in kinds or ("all",))]
 
-    def run(self, command: str, *kinds: str, seconds: float = 60) -> str:
+    def run(self, command: str, *kinds: str, seconds: float = 300) -> str:
         """What a line of shell prints, as root; it must end well."""
         done = subprocess.run(
             [*self.inside(*kinds), "sh", "-ec", command], capture_output=True, text=True, timeout=seconds, check=False
@@ -132,7 +132,7 @@ class Machine:
 
 def listening(inside: Sequence[str] = ()) -> set[str]:
     """Addresses and ports on which something listens, here or in a namespace."""
-    told = subprocess.run([*inside, "ss", "-Hltn"], capture_output=True, text=True, check=True, timeout=20).stdout
+    told = subprocess.run([*inside, "ss", "-Hltn"], capture_output=True, text=True, check=True, timeout=300).stdout
     return {line.split()[3].replace("::ffff:", "") for line in told.splitlines()}
 
 
@@ -159,7 +159,7 @@ def yard_of(count: int, shared: Path, environment: dict[str, str]) -> Iterator[l
     keys.mkdir()
     for name in ("host", "user"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", keys / name]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=300)
     entries = f"{USER}:x:0:0::{HOME}:/bin/bash\n" + Path("/etc/passwd").read_text()
     (shared / "passwd").write_text(entries)
     machines = [Machine("yard", f"{NETWORK}.1")]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.support.serving import FIELDS, lines_of, position
 
 #: Seconds in which a request is answered, or sent again; and of which a client rests before it tries again.
-PATIENCE_S, REST_S = 20.0, 0.05
+PATIENCE_S, REST_S = 300.0, 0.05
 _LOST = (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError, IndexError)
 
 Row = dict[str, Any]

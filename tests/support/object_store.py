@@ -75,4 +75,4 @@ def serving_objects() -> Iterator[ObjectStore]:
             yield ObjectStore(f"http://127.0.0.1:{int(server.stdout.readline())}")
         finally:
             server.stdin.close()
-            server.wait(timeout=20)
+            server.wait(timeout=300)

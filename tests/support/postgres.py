@@ -101,7 +101,7 @@ class PostgresServer:
         if wait:
             self.await_answer()
 
-    def await_answer(self, seconds: float = 60) -> None:
+    def await_answer(self, seconds: float = 300) -> None:
         import psycopg
 
         deadline = time.monotonic() + seconds
@@ -125,7 +125,7 @@ class PostgresServer:
             except psutil.NoSuchProcess:
                 continue
         self._process.wait(20)
-        psutil.wait_procs(there[1:], timeout=20)
+        psutil.wait_procs(there[1:], timeout=300)
         self._process = None
 
 

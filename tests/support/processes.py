@@ -98,7 +98,7 @@ class Command:
         """Whether a process runs that has the word in its command line."""
         return any(word in command_line(process) for process in self.started())
 
-    def await_(self, what: Callable[[], bool], seconds: float = 90) -> None:
+    def await_(self, what: Callable[[], bool], seconds: float = 300) -> None:
         """Poll until something is so while the command still runs."""
         began_s = asked_s = time.monotonic()
         while not what():
@@ -108,7 +108,7 @@ class Command:
             threading.Event().wait(max(0.01, 4 * (time.monotonic() - asked_s)))
             asked_s = time.monotonic()
 
-    def finish(self, seconds: float = 100) -> tuple[int, str, str]:
+    def finish(self, seconds: float = 300) -> tuple[int, str, str]:
         """Wait for the end; exit code, standard output, standard error. One that does not end says where it stands."""
         try:
             code = self.process.wait(seconds)

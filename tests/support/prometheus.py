@@ -73,7 +73,7 @@ class Prometheus:
         assert found["status"] == "success", found
         return found["data"]["result"]
 
-    def await_samples(self, query: str, seconds: float = 60) -> list[dict[str, Any]]:
+    def await_samples(self, query: str, seconds: float = 300) -> list[dict[str, Any]]:
         """Poll until a query has samples."""
         deadline = time.monotonic() + seconds
         while True:

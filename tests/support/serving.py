@@ -142,7 +142,7 @@ class Follower:
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(20)
 
-    def await_through(self, seq: int, seconds: float = 60) -> None:
+    def await_through(self, seq: int, seconds: float = 300) -> None:
         """Wait for the progress up to a message."""
         deadline = time.monotonic() + seconds
         while self.through < seq:

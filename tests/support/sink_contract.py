@@ -41,7 +41,7 @@ def chunk_of(*updates: ReleasedUpdate, ends: bool = True, through: int | None = 
     return UpdateChunk(list(updates), behind, ends, behind.boundary)
 
 
-def await_away(sink: StreamSink, seconds: float = 30.0) -> None:
+def await_away(sink: StreamSink, seconds: float = 300) -> None:
     """Wait until a sink sees that its receiver is gone."""
     until_s = time.monotonic() + seconds
     with pytest.raises(SinkAway):

@@ -84,7 +84,7 @@ def ask_with(tree, variables, order="matching first"):
     done = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT, order],
         cwd=tree, env={name: value for name, value in environment.items() if value is not None},
-        capture_output=True, text=True, timeout=100, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     answers, hits, file, leaks = json.loads(done.stdout)
     assert Path(file).is_relative_to(tree) and not leaks, "a process of others must not be told where to look"
@@ -134,7 +134,7 @@ def test_kernel_cache_without_a_home_is_a_new_private_folder_for_this_process_an
         done = subprocess.run(
             [sys.executable, "-P", "-u", "-c", PARENT, "matching first", SCRIPT], cwd=tree,
             env=kept | {"HOME": "/proc/nowhere", "TMPDIR": str(temporary), "PYTHONPATH": str(tree)},
-            capture_output=True, text=True, timeout=100, check=True,
+            capture_output=True, text=True, timeout=300, check=True,
         )  # fmt: skip
         *answers, (name, mode, kernels) = sorted(map(json.loads, done.stdout.splitlines()), key=len, reverse=True)
         assert [one[:2] for one in answers] == [[[41, 19], [0, 0]], [[41, 19], [1, 1]], [[41, 19], [1, 1]]]
@@ -258,7 +258,7 @@ def test_kernel_compiled_for_a_type_whose_module_has_moved_is_compiled_anew(tmp_
         done = subprocess.run(
             [sys.executable, "-c", f"from matching.{where} import ask; print(ask())"],
             cwd=tree, env=environment | {"PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": str(tmp_path / "cache")},
-            capture_output=True, text=True, timeout=100, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0 and done.stdout == "7\n", done.stderr
     assert len(list((tmp_path / "cache" / kernel_cache._FOLDER).glob("matching.pool-*"))) == 1, (
@@ -276,5 +276,5 @@ def test_kernels_imported_after_others_were_compiled_are_in_the_same_place():
         "from matching.topk.engines import skype_scan\n"
         "print(type(skype_scan.scan._cache._impl.locator).__name__)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split() == ["KernelLocator"]

@@ -18,7 +18,7 @@ def skyray(words, **environment):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -63,7 +63,7 @@ def test_version_is_one_line_and_imports_nothing_heavy():
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=home(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=home(), capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
 

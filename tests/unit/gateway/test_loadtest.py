@@ -175,7 +175,7 @@ def test_deployed_load_test_is_the_command():
     arguments = ["--rate", "100", "--router", "prefix", "--count", "skyline=4"]
     done = subprocess.run(
         [sys.executable, script, *arguments],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(home())},
+        capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(home())},
     )  # fmt: skip
     assert done.returncode == 2 and "or --count skyline=0" in done.stderr and done.stdout == ""
 

@@ -133,7 +133,7 @@ def test_pipe_reads_no_further_while_too_many_batches_are_in_flight(words, tmp_p
     done = threading.Event()
     stream.pipe.start(lines_of([W1] * 40), done.is_set)
     for told in range(5):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while len(stream.journal.ends) < told + 2 and time.monotonic() < deadline:
             done.wait(0.01)
         done.wait(0.05)  # for one more, which must not come

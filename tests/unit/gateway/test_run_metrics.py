@@ -38,7 +38,7 @@ def url_of(command):
 
 
 def figures_of(url):
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         return answer.read()
 
 
@@ -47,7 +47,7 @@ def await_checkpoint(command, url):
 
 
 def check(figures):
-    done = subprocess.run(["promtool", "check", "metrics"], input=figures, capture_output=True, timeout=30)
+    done = subprocess.run(["promtool", "check", "metrics"], input=figures, capture_output=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, b""), done
     text = figures.decode()
     assert [name for name in FAMILIES if f"\nskyray_{name}" not in text] == []

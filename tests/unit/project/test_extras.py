@@ -58,7 +58,7 @@ def without_extras(*commands, stdin=""):
     """Exit codes, standard output before them, and standard error."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRAS, json.dumps(MODULES), json.dumps(commands)],
-        input=stdin, capture_output=True, text=True, timeout=110, check=False, cwd=ROOT,
+        input=stdin, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     *printed, codes = done.stdout.splitlines()

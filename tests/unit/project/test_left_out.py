@@ -21,7 +21,7 @@ def session(*arguments, **environment):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "PYTEST_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-        cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=110, check=False,
+        cwd=ROOT, env=kept | environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
     return done.stdout.splitlines()
@@ -30,7 +30,9 @@ def session(*arguments, **environment):
 def summed(*arguments):
     """What the sum of several sessions prints."""
     command = [sys.executable, "-m", "tests.support.left_out", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    ).stdout.splitlines()
 
 
 def test_session_without_a_server_skips_what_needs_it_and_says_so_in_its_last_lines(tmp_path):
@@ -51,7 +53,7 @@ def test_packages_of_what_is_missing_are_named_before_there_is_an_environment(tm
     """By the standard library alone; each marker needs something, so all are named on an empty machine."""
     arguments = [sys.executable, "-S", "-m", "tests.support.left_out", "--packages"]
     bare = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-    done = subprocess.run(arguments, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(arguments, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=300, check=True)
     packages = {name: need.package for name, need in left_out.NEEDS.items() if need.package}
     missing = {package for name, package in packages.items() if name not in ("nginx", "redis", "sshd")}
     assert missing <= set(done.stdout.split()) <= set(packages.values())

@@ -67,5 +67,7 @@ def test_lint_kinds_folder_with_a_planted_name_fails_and_says_where(tmp_path, ca
 
 def test_lint_kinds_runs_as_a_script_and_topology_names_none():
     folders = [str(ROOT / name) for name in ("topology", "distribution", "spouts")]
-    done = subprocess.run([sys.executable, ROOT / "tests" / "lint_kinds.py", *folders], capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "lint_kinds.py", *folders], capture_output=True, timeout=300
+    )
     assert (done.returncode, done.stderr) == (0, b"")

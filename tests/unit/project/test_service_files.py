@@ -15,7 +15,7 @@ SERVICE, PROMETHEUS = ROOT / "deploy" / "service", ROOT / "deploy" / "prometheus
 
 
 def ran(*command, cwd=None):
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=cwd)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")

@@ -65,12 +65,12 @@ def told(folder):
 
 def test_sessions_that_share_run_each_test_once_from_both_ends(folder):
     slow = start(folder, "slow")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while ("slow", "test_a", "first") not in told(folder):
         assert time.monotonic() < deadline and slow.poll() is None
         threading.Event().wait(0.02)
     quick = start(folder, "quick", "--from-the-end")
-    printed = [each.communicate(timeout=60)[0] for each in (slow, quick)]
+    printed = [each.communicate(timeout=300)[0] for each in (slow, quick)]
     assert (slow.returncode, quick.returncode) == (0, 0), printed
     lines = told(folder)
     assert sorted(line[1:] for line in lines) == sorted(
@@ -89,7 +89,7 @@ def test_session_without_a_test_left_to_take_is_fine_and_a_failure_is_not(folder
         (folder / "marks" / name).touch()
     (folder / "tests" / NAMES[0]).write_text("def test_wrong():\n    assert False\n")
     first, second = (start(folder, "quick") for _ in range(2))
-    printed = [each.communicate(timeout=60)[0] for each in (first, second)]
+    printed = [each.communicate(timeout=300)[0] for each in (first, second)]
     assert sorted([first.returncode, second.returncode]) == [0, 1], printed
     assert "".join(printed).count("1 failed") == 1
 
@@ -98,7 +98,7 @@ def test_session_that_begins_late_does_not_read_what_is_taken(folder):
     (folder / "marks" / NAMES[0]).touch()
     (folder / "tests" / NAMES[0]).write_text("raise SystemError('read')\n")
     late, first = start(folder, "quick", "--from-the-end"), start(folder, "quick")
-    printed = [each.communicate(timeout=60)[0] for each in (late, first)]
+    printed = [each.communicate(timeout=300)[0] for each in (late, first)]
     assert late.returncode == 0, printed
     assert first.returncode == pytest.ExitCode.INTERRUPTED and "SystemError: read" in printed[1], printed
 

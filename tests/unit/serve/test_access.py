@@ -121,7 +121,7 @@ def test_streams_of_clients_that_leave_before_they_begin_are_not_counted(tmp_pat
         app = make_app(door, None, frozenset(["127.0.0.1"]))
         for _ in range(3):
             asyncio.run(leaves_at_once(app))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         connection.request("GET", "/v1/updates")
         assert connection.getresponse().status == 200
         answer = call(port, "GET", "/v1/updates?poll=1&wait_s=0")
@@ -164,7 +164,7 @@ def test_key_that_is_revoked_ends_lines_that_are_sent_and_polls_that_wait(tmp_pa
     with door_of(out) as (stream, door, port):
         sending = []
         for path, row in (("/v1/messages", message("a")), ("/v1/subscriptions", ramen("a"))):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
             connection.putrequest("POST", path)
             for name, value in {**NDJSON, **bearer(text), "Transfer-Encoding": "chunked"}.items():
                 connection.putheader(name, value)
@@ -228,7 +228,7 @@ def test_owner_of_an_id_stays_whatever_the_log_has_and_none_is_as_absent(tmp_pat
 def test_body_that_does_not_come_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(bodies, "BODY_S", 0.2)
     with door_of(tmp_path / "out") as (_, _, port):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         connection.putrequest("POST", "/v1/messages")
         connection.putheader("Content-Type", "application/json")
         connection.putheader("Content-Length", "100")

@@ -100,7 +100,7 @@ def test_messages_of_an_array_bad_ones_have_a_reason_beside_the_good_ones(served
 
 def test_messages_as_lines_have_an_outcome_a_line_while_more_come(served):
     """The producer sends its next line once the one before was answered."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=300)
     connection.putrequest("POST", "/v1/messages?wait=delivered")
     connection.putheader("Content-Type", NDJSON["Content-Type"])
     connection.putheader("Transfer-Encoding", "chunked")
@@ -412,7 +412,7 @@ def test_metrics_are_as_prometheus_wants_them(served):
     served.call("POST", "/v1/messages?wait=delivered", [message("measured", "tea"), 7])
     served.await_(lambda: b"skyray_component_busy_ratio{" in served.call("GET", "/metrics").body)
     figures = served.call("GET", "/metrics").body
-    done = subprocess.run(["promtool", "check", "metrics"], input=figures, capture_output=True, timeout=30)
+    done = subprocess.run(["promtool", "check", "metrics"], input=figures, capture_output=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, b""), done
 
 
@@ -423,7 +423,7 @@ def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_pa
         served.call("POST", "/v1/messages", message("m", "tea"))
         following = [follow(served) for _ in range(50)]
         lines, answer = lines_in_flight(served)
-        half = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+        half = http.client.HTTPConnection("127.0.0.1", served.port, timeout=300)
         half.putrequest("POST", "/v1/messages")
         half.putheader("Content-Type", "application/json")
         half.putheader("Content-Length", "100")
@@ -441,7 +441,7 @@ def test_server_that_is_stopped_ends_streams_with_a_hint_and_leaves_a_run(tmp_pa
 
 def follow(served):
     """A client whose stream has begun."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=300)
     connection.request("GET", "/v1/updates?since=begin", headers={"Accept": "text/event-stream"})
     answer = connection.getresponse()
     assert b"retry: 1000\n" in [answer.readline() for _ in range(6)]
@@ -450,7 +450,7 @@ def follow(served):
 
 def lines_in_flight(served):
     """A producer whose first line is answered, and whose request goes on."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=300)
     connection.putrequest("POST", "/v1/messages")
     for name, value in {**NDJSON, "Transfer-Encoding": "chunked"}.items():
         connection.putheader(name, value)

@@ -111,7 +111,7 @@ def test_bodies_that_are_read_are_bounded_together_and_another_address_finds_roo
             answer = call(port, "POST", path, b"{}", **JSON)
             assert (answer.status, answer.json["reason"]) == (429, "overloaded"), path
             assert answer.headers["retry-after"] == "1"
-        other = http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=("127.0.0.2", 0))
+        other = http.client.HTTPConnection("127.0.0.1", port, timeout=300, source_address=("127.0.0.2", 0))
         other.request("POST", "/v1/messages", json.dumps({"text": "tea", "lon": 1, "lat": 1}), JSON)
         assert other.getresponse().status == 200
         other.close()

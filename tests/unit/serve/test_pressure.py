@@ -37,7 +37,7 @@ def test_api_refuses_what_does_not_fit_and_says_when_to_come_again(tmp_path, mon
 
 def asks(port, method, path, body=None, address="127.0.0.1"):
     """Status and headers of a question from an address."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60, source_address=(address, 0))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300, source_address=(address, 0))
     data = None if body is None else json.dumps(body)
     try:
         connection.request(method, path, data, {"Content-Type": "application/json"})

@@ -41,7 +41,7 @@ def hooked(served, name, url):
 
 def tellings(port, since=0, **headers):
     """All that is told so far behind a number, by `/v1/told`, as lines."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("GET", f"/v1/told?since={since}", headers=headers)
         answer = connection.getresponse()

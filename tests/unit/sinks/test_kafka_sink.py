@@ -502,7 +502,7 @@ def test_process_that_was_stopped_in_its_transaction_cannot_write_when_it_runs_a
     assert any(part.open for log in broker.logs.values() for part in log)
     assert started(2_000).wait(60) == 0
     older.send_signal(signal.SIGCONT)
-    _, errors = older.communicate(timeout=60)
+    _, errors = older.communicate(timeout=300)
     assert older.returncode == 1
     assert b"EngineError: kafka/updates: a newer process delivers the updates of stream stream-1" in errors
     had = keys_and_positions(committed(broker.address, TOPIC, PARTITIONS))

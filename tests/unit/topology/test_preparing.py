@@ -144,7 +144,7 @@ from topology.preparing import Preparing
 
 with Preparing(KINDS, {}, {}, load=False) as preparing:
     assert not preparing.is_ready("knn")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (children := psutil.Process().children()):
         assert time.monotonic() < deadline
 print(json.dumps([child.is_running() for child in children]))
@@ -159,7 +159,7 @@ def test_preparing_that_is_closed_ends_the_process_that_compiles(tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     assert json.loads(done.stdout) == [False] and not list(tmp_path.rglob("prepared-*"))

@@ -136,7 +136,7 @@ def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
     environment = {**os.environ, "SKYRAY_KERNEL_CACHE": str(tmp_path)}
     for words in (["-c", code], ["-m", "topology.warmup"]):
         done = subprocess.run(
-            [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=100
+            [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=300
         )
         assert done.stdout == done.stderr == ""
     assert not list(tmp_path.rglob("*.nbc"))
@@ -145,7 +145,7 @@ def test_setup_has_nothing_to_say_of_kernels_that_are_in_the_cache(tmp_path):
 @pytest.mark.parametrize("target", ["setup", "test", "test-cluster", "demo"])
 def test_make_looks_into_the_cache_of_kernels_each_time(target):
     """A file beside the environment said that kernels were compiled, whatever had become of the cache."""
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     assert "-m topology.warmup" in done.stdout
 
 
