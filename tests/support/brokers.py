@@ -128,8 +128,16 @@ class NatsBroker:
         self.call(lambda context: add_stream(context, config))
 
     def recreate(self) -> None:
-        self.call(lambda context: context.delete_stream(STREAM))
+        self.delete(STREAM)
         self.create()
+
+    def delete(self, stream: str) -> None:
+        """Delete a stream, and wait until its files are gone: on a slow disk one that is made anew finds them."""
+        self.call(lambda context: context.delete_stream(stream))
+        deadline = time.monotonic() + _DEADLINE_S
+        while any(self.folder.glob(f"jetstream/*/streams/{stream}")):
+            assert time.monotonic() < deadline, f"the files of stream {stream} are still there"
+            threading.Event().wait(0.01)
 
     def publish(self, rows: Sequence[bytes]) -> None:
         """Publish rows and wait until the server has them."""

@@ -46,12 +46,8 @@ def broker(server):
     yield server
     if server.process is None:
         server.start()
-    server.call(remove_all)
-
-
-async def remove_all(context):
-    for stream in await context.streams_info():
-        await context.delete_stream(stream.config.name)
+    for stream in server.call(lambda context: context.streams_info()):
+        server.delete(stream.config.name)
 
 
 @pytest.fixture
@@ -375,7 +371,7 @@ def test_stream_that_is_deleted_below_us_is_noticed(broker, opened):
     sink = sink_of(broker)
     opened(sink)
     sink.deliver(chunk_of(UPDATES[:10]))
-    broker.call(lambda context: context.delete_stream(NAME))
+    broker.delete(NAME)
     with pytest.raises(SinkAway, match="no stream takes the subject"):
         sink.deliver(chunk_of(UPDATES[10:20]))
     with pytest.raises(ConfigError, match="create it"):
@@ -401,7 +397,7 @@ def test_answers_of_others_are_no_acknowledgements(broker, opened, monkeypatch):
 
     broker.call(lambda context: deliver(context._nc, UPDATES[:1_500]))
     assert Had.by(broker).data == [one.data for one in UPDATES[:1_500]]
-    broker.call(lambda context: context.delete_stream(NAME))
+    broker.delete(NAME)
     monkeypatch.setattr("gateway.sinks.nats._ANSWER_S", 0.5)
     with pytest.raises(SinkAway, match="no acknowledgement"):
         broker.call(lambda context: deliver(context._nc, UPDATES[1_500:1_510]))

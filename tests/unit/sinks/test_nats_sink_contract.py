@@ -37,4 +37,4 @@ class TestNats(contract.SinkContract):
     def receiver(self, broker):
         create(broker)
         yield NatsReceiver(broker)
-        broker.call(lambda context: context.delete_stream(NAME))
+        broker.delete(NAME)
