@@ -59,11 +59,12 @@ def answer(stack: ExitStack, offered: ServerOptions, own: StreamOptions, most_co
         )
     stack.enter_context(logging_as(own.log_format))
     listening = stack.enter_context(bind(offered.host, offered.port))
-    serving, starting = stack.enter_context(ExitStack()), Starting()
+    first = "loading the program"
+    serving, starting = stack.enter_context(ExitStack()), Starting(first)
     server = serving.enter_context(Server(starting, listening, most_connections, proxies))
     url = _url_of(listening)
     driver_log().info("listens", url=url, folder=str(out))
-    starting.step("loading the program")
+    starting.step(first)
     return Answering(out, ring, starting, server, serving, url)
 
 

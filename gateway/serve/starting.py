@@ -29,15 +29,20 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "n
 class Starting:
     """ASGI app of a server from its first second, and what it does until it is ready; for any thread.
 
+    Parameters
+    ----------
+    doing : str, optional
+        What is done from the first request on; without it the server is ready.
+
     Attributes
     ----------
     app : ASGI application or None
         Takes every request, once it is there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str | None = None) -> None:
         self.app: ASGIApp | None = None
-        self._now: tuple[str | None, float | None] = None, None
+        self._now: tuple[str | None, float | None] = doing, None
 
     def step(self, doing: str | None) -> None:
         """Say, and log, what is done from now on; None: nothing any more, the server is ready."""
