@@ -72,7 +72,7 @@ class StreamOptions:
     attribute: Annotated[
         tuple[str, ...],
         "attribute that messages have, for `where` of subscriptions: NAME:TYPE or NAME=PATH:TYPE; the type is number, "
-        "category or time, or text, which updates carry (`include`). With --vocabulary they are those of its folder",
+        "category, time or text (not compared, only carried by updates). With --vocabulary its folder declares them",
     ] = ()
     strict_attributes: Annotated[
         bool, "refuse messages with a value that does not fit its attribute; by default the value is missing"

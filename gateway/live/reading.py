@@ -45,7 +45,7 @@ _KINDS: dict[str, Any] = {
 }
 _SCALAR = str | int | float | bool | None
 #: A `lang` shorter than the name of any language means nothing; a line with a longer one is judged singly.
-_NO_LANGUAGE = Annotated[str, msgspec.Meta(max_length=min(map(len, LANGUAGES)) - 1)] | int | float | bool | None
+_NO_LANGUAGE: Any = Annotated[str, msgspec.Meta(max_length=min(map(len, LANGUAGES)) - 1)]
 _SEEN_TEXT = Annotated[str, msgspec.Meta(min_length=1)]
 _SEEN = {"text": _SEEN_TEXT, "time": _SEEN_TEXT | int, "id": _SEEN_TEXT | int}
 _CHANGES = frozenset(("subscribe", "unsubscribe"))
@@ -226,9 +226,9 @@ class LineReader:
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None
-        if "lang" in wanted:
-            return None  # it is something else as well
-        wanted["lang"] = _NO_LANGUAGE
+        if wanted.setdefault("lang", _SCALAR) not in (_SCALAR, str | None):
+            return None  # neither meaningless nor an attribute that is a text
+        wanted["lang"] = _NO_LANGUAGE | (None if wanted["lang"] == str | None else int | float | bool | None)
         others: Any = Any if nested else _SCALAR
         fields = {name: f"field_{number}" for number, name in enumerate(sorted(names))}
         struct = msgspec.defstruct(

@@ -158,6 +158,7 @@ def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(give
         ({}, NO_ATTRIBUTES, {}),
         ({"id": None}, NO_ATTRIBUTES, {}),
         ({"lang": "en"}, NO_ATTRIBUTES, {}),
+        ({"lang": "en"}, AttributeSchema.parse(["lang:category"]), {}),
         ({"id": 7, "time": 1_539_202_764, "lat": "41.5"}, NO_ATTRIBUTES, {}),
         ({"price": 5, "sort": "café", "open": 1_539_202_764}, PLAIN, {}),
         ({"tweet": "ramen", "note": {"a": [1]}}, NO_ATTRIBUTES, {"text": "tweet"}),

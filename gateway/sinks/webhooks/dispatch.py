@@ -5,8 +5,8 @@ wants is cut into batches and put into the store. A webhook has at most `WINDOW`
 position stays, and its updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook
 at a time, one while it fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for
 it. The next attempt does not wait until the file has what became of a delivered batch: after a crash that batch comes
-again, by the same id. What is due is measured by the monotonic clock, and stored as seconds since 1970: a clock that is
-set changes nothing.
+again, by the same id. What is due is measured by the monotonic clock, and stored as seconds since 1970: setting the
+clock changes nothing.
 """
 
 import asyncio
