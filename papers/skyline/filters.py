@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.model import Int64
 from matching.storage.slots import resized
 
@@ -53,7 +53,7 @@ def grown(filters: KeywordFilters, words: int) -> KeywordFilters:
     return filters._replace(words=resized(filters.words, used + used // 4 + words))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def allocate_block(filters, bits):
     """Start of a block of 2**bits empty buckets, -1 if the pool is exhausted."""
     start = filters.meta[_FREE + bits]
@@ -70,7 +70,7 @@ def allocate_block(filters, bits):
     return start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def free_block(filters, start, bits):
     """Return a block to the free list."""
     filters.words[start] = filters.meta[_FREE + bits]
@@ -90,7 +90,7 @@ def hash_term(term):
     return x | 1 if x & _MASK == 0 else x
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _other(bucket, fingerprint, last):
     """The second bucket of a fingerprint; of that, the first one again."""
     # by XOR with a number below the count of buckets, which has to be a power of two for that

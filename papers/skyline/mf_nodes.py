@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int8, Int32, Int64
 from papers.skyline import filters as filters_module
 from papers.skyline import memo as memo_module
@@ -95,7 +95,7 @@ def _tag_of(number):
     return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def hash_terms(log, slot, out):
     """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
     count = log.term_count[slot]
@@ -111,7 +111,7 @@ def has_filter(mf, node):
     return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def add_keywords(mf, node, hashed):
     """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
     nodes = mf.nodes
@@ -146,14 +146,14 @@ def add_keywords(mf, node, hashed):
     return changed
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def drop_filter(mf, node):
     if mf.nodes.bits[node] >= 0:
         filters_module.free_block(mf.filters, mf.nodes.start[node], mf.nodes.bits[node])
         mf.nodes.bits[node] = NO_FILTER
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def build_filter(mf, log, node, places):
     """Build the filter of a node from all entries below it, with capacity for at least `places`.
 
@@ -209,7 +209,7 @@ def build_filter(mf, log, node, places):
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def is_outdated(mf, node):
     """Whether an inner filter may have enough outdated terms to be worth a rebuild.
 
@@ -233,7 +233,7 @@ def places_of(mf, log, node):
     return places
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def needed_words(mf, log, leaf, terms):
     """Upper bound of the words that an insertion into a leaf takes."""
     words, node = np.int64(terms), np.int64(leaf)
@@ -248,7 +248,7 @@ def needed_words(mf, log, leaf, terms):
 # -------------------------------------------------------------------------------------------------- lookup tables
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def is_obsolete(mf, log, slot):
     """Whether the memo says that an entry is obsolete."""
     return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
@@ -284,7 +284,7 @@ def push(mf, log, leaf, slot):
         stack[at + 1] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def arrange(mf, log, leaf):
     """Sort the entries of a leaf into a lookup table, and recompute its stacks and marks."""
     stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]

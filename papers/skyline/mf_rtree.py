@@ -14,7 +14,7 @@ data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, 
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.errors import ConfigError, EngineError
 from matching.space import Space
 from matching.storage.slots import resized
@@ -218,7 +218,7 @@ class MfRtreePaper(MfRtree):
         )
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _clean(mf, log, leaf, limit, oldest, removed, progress):
     """Remove obsolete entries from a leaf: for each object with more than `limit` of them, all of them.
 
@@ -268,7 +268,7 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
     return count - before
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _forget_keywords(mf, log, leaf, slots):
     """Delete the keywords of removed entries from a leaf's filter, if it has one; count them as stale above."""
     nodes, words = mf.nodes, mf.filters.words
@@ -352,7 +352,7 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _split_upwards(mf, log, node):
     """Split an overflowing node, and those above that overflow by it; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes

@@ -10,7 +10,7 @@ queries read only the newest of each object.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from matching.storage.prefetch import prefetch
 from papers.skyline import filters as filters_module
 from papers.skyline.filters import LEAF
@@ -105,7 +105,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
     return region.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _may_contain(mf, node, hashed):
     """Whether a node's filter, if it has one, may contain one of the hashed keywords."""
     if not has_filter(mf, node):
@@ -158,7 +158,7 @@ def _pick(mf, leaves, wanted, past, hits, picked, matched):
     return taken
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_place, found, row):
     """Write to `found` the picked messages that are alive, inside and share a keyword; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]
