@@ -42,10 +42,10 @@ def _wide_template(kernel: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> A
     return type(kernel).get_call_template(kernel, tuple(map(_wide, args)), {name: _wide(kws[name]) for name in kws})
 
 
-def _wide(type_: Any) -> Any:
+def _wide(given: Any) -> Any:
     """The type to which a scalar is converted for a call."""
-    type_ = types.unliteral(type_)
-    return types.int64 if isinstance(type_, types.Integer) and type_.signed else type_
+    plain: Any = types.unliteral(given)
+    return types.int64 if isinstance(plain, types.Integer) and plain.signed else plain
 
 
 #: Decorator of a kernel that borrows its arrays; otherwise as all others.
