@@ -24,19 +24,18 @@ export class UpdateStream {
   async follow() {
     this.events?.close();
     if (isLocked()) return this.become("locked");
-    const { onUpdate, onGap, onRefused } = this.handlers;
     const key = keyOf();
-    this.events = this.client.events({ since: this.events?.position, onGap, onState: (state) => this.become(state) });
+    this.events = this.client.events({ since: this.events?.position, onGap: this.handlers.onGap, onState: (state) => this.become(state) });
     try {
       for await (const { type, data } of this.events) {
         if (type !== "update") continue;
         this.received += 1;
-        onUpdate(data);
+        this.handlers.onUpdate(data);
       }
     } catch (error) {
       if (error.status === 401) return refuseKey(error.reason, key, false);
       this.become("locked");
-      onRefused(Object.assign(error, { message: inWords(error) }));
+      this.handlers.onRefused(Object.assign(error, { message: inWords(error) }));
     }
     return undefined;
   }
