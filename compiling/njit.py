@@ -44,8 +44,8 @@ def _wide_template(kernel: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> A
 
 def _wide(given: Any) -> Any:
     """The type to which a scalar is converted for a call."""
-    plain: Any = types.unliteral(given)
-    return types.int64 if isinstance(plain, types.Integer) and plain.signed else plain
+    plain = types.unliteral(given)
+    return types.int64 if plain in types.signed_domain else plain
 
 
 #: Decorator of a kernel that borrows its arrays; otherwise as all others.
