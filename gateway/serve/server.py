@@ -34,6 +34,9 @@ MOST_HEADERS_BYTES = 64 * 2**10
 LINGER_S = 60.0
 #: Seconds after which one for which there was no room should come again.
 RETRY_S = 5
+#: Extension of a scope: a function that sends the next part of an answer's body at once, without `send` and the layers
+#: around it, if there is room, and returns whether it did. The answer has begun, and no `send` is under way.
+WRITE = "skyray.write"
 _AS_HTTP = "write the request as HTTP/1.1 says, with headers of at most 64 KiB"
 _LONG_HEADERS = 431, "headers_too_long", "the headers are longer than 64 KiB"
 _LONG_URL = 414, "url_too_long", "the URL is longer than 64 KiB"
@@ -186,6 +189,7 @@ class _Protocol(HttpToolsProtocol):
         old = scope["http_version"] == "1.0"
         has_all = is_sized = False  # the app has the whole body; the answer has a Content-Length
         start: Message | None = None  # waits for the first part of the body
+        scope["extensions"] = {WRITE: partial(self._write, cycle)}
         if old:
             cycle.waiting_for_100_continue = False
 
@@ -238,6 +242,13 @@ class _Protocol(HttpToolsProtocol):
         if has_all and self._at_end and not cycle.response_complete:  # a stream whose client has left
             cycle.disconnected = True
             self.transport.close()
+
+    def _write(self, cycle: RequestResponseCycle, part: bytes) -> bool:
+        """See `WRITE`."""
+        if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding or self.flow.write_paused:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        return True
 
     async def _discard(self, cycle: RequestResponseCycle, receive: Receive) -> bool:
         """Read what is left of a body; False if it does not come: a connection closed before resets the client's."""

@@ -1,10 +1,13 @@
 """What every source promises (`gateway.sources.source`), held against real brokers."""
 
 import json
+import threading
+import time
 
 import pytest
 from confluent_kafka import KafkaError
 
+from gateway.sources import nats
 from gateway.sources.kafka import KafkaSource, sorted_out
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import SourceAway
@@ -134,6 +137,25 @@ def test_durable_position_is_shown_at_the_nats_server(tmp_path, closing):
         # only whole reads are acknowledged: the last that ends before the position
         assert broker.acknowledged("skyray") <= 130
         assert broker.acknowledged("skyray") > 0
+
+
+def test_answers_of_nats_are_read_as_they_come_also_those_of_an_earlier_request(tmp_path, closing, monkeypatch):
+    with NatsBroker(tmp_path / "broker") as broker:
+        broker.create()
+        broker.publish(ROWS)
+        source, found = closing(broker.source()), []
+        source.open({})
+        with monkeypatch.context() as hasty:
+            hasty.setattr(nats, "_REPLY_S", 0.0)  # each answer is late
+            while len(found) < len(ROWS):
+                assert len(some := source.read(7, 0.001)) <= 7
+                found += some
+        assert [one.data for one in found] == ROWS
+        begun_s = time.monotonic()
+        threading.Timer(0.2, broker.publish, [[b"late"]]).start()
+        while not (found := source.read(100, 30.0)):
+            pass
+        assert [one.data for one in found] == [b"late"] and time.monotonic() - begun_s < 20, "it waits for no others"
 
 
 def test_consumer_of_another_program_is_left_alone(tmp_path, closing):
