@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from gateway.sources import nats
-from gateway.sources.kafka import KafkaSource, sorted_out
+from gateway.sources.kafka import KafkaSource, split_errors
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import SourceAway
 from matching.errors import ConfigError
@@ -282,10 +282,10 @@ def test_error_of_a_partition_of_kafka_loses_nothing_of_the_others():
         Answered(0, 8),
         Answered(1, 7),
     ]
-    found, error = sorted_out(answer)
+    found, error = split_errors(answer)
     assert [(one.partition, one.offset) for one in found] == [("1", 5), ("1", 6), ("1", 7)]
     assert error is not None and error.code() == removed
-    found, error = sorted_out([Answered(0, 1), Answered(1, 2, end)])
+    found, error = split_errors([Answered(0, 1), Answered(1, 2, end)])
     assert [one.offset for one in found] == [1] and error is None
 
 
