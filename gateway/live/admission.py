@@ -376,19 +376,19 @@ class Admission:
         process take the kind is no property of the line.
         """
         self.vocabulary.admit((), 0, record.admitted.attributes)
-        found, seqs = plain_changes(record.lines, self.kinds), [seq for seq, _ in record.changes_from(first_seq)]
-        plain: list[Accepted] = []
-        for place, one in enumerate(found):
-            if isinstance(one, Accepted) and one.kind in self._met:
-                plain.append(one)
-                continue
-            self._put(plain, seqs[place - len(plain) : place])
-            self.next_seq, line, plain, self._replays = seqs[place], record.lines[place], [], True
-            refused = self.row(decode_object(line), line=line)
-            self._replays = False
-            if isinstance(refused, RefusedLine):
-                return refused
-        self._put(plain, seqs[len(seqs) - len(plain) :])
+        found, seqs = plain_changes(record.lines, self.kinds), [first_seq + before for before in record.changes]
+        place, count, met = 0, len(found), self._met
+        while place < count:
+            odd = (at for at in range(place, count) if type(one := found[at]) is not Accepted or one.kind not in met)
+            stop = next(odd, count)
+            self._put(found[place:stop], seqs[place:stop])
+            if stop < count:
+                self.next_seq, line, self._replays = seqs[stop], record.lines[stop], True
+                refused = self.row(decode_object(line), line=line)
+                self._replays = False
+                if isinstance(refused, RefusedLine):
+                    return refused
+            place = stop + 1
         self.next_seq = seqs[-1] if seqs else self.next_seq
         self.new_terms.resume(record)
         return None
@@ -405,7 +405,8 @@ class Admission:
             found.append(one)
         return found
 
-    def _put(self, ones: Sequence[Accepted], seqs: Sequence[int]) -> None:
+    def _put(self, ones: Sequence[Any], seqs: Sequence[int]) -> None:
+        """Count what is accepted (`Accepted`), and those that it replaces."""
         for kind in self.active.put(ones, seqs):
             self._ended(kind)
         for code, count in Counter([one.kind for one in ones]).items():
