@@ -20,17 +20,17 @@ import numpy as np
 from bolts.payloads import StreamBatch, unchanged
 from matching.backfill import MOST, MOST_TOGETHER, backfilled
 from matching.errors import CheckpointError, TopologyError
-from matching.fields import Refusal, identifier
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
 from matching.model import Backfill, ChangeList, Int64, Names, SubscriptionTable, concatenate
 from matching.space import Space
-from matching.subscription_rows import SubscriptionRows
-from matching.validate import ParsedSubscription, decode_object
+from matching.subscription_rows import PlainRows, SubscriptionRows
+from matching.validate import ParsedSubscription
 from matching.window import Window
 from matching.words.message_words import MessageWords
-from spouts.change_block import ChangeBlock, row_of
+from spouts.change_block import ChangeBlock, Changed, checked_changes, row_of
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSource, MessageSpout, Rows
 from spouts.handover import handover_of
@@ -50,8 +50,6 @@ IDLE_S = 0.25
 _MOST = 1_000_000
 #: Changes that are read ahead with an empty batch at most: some 50 ms.
 _AHEAD = 10_000
-#: Subscriptions that are checked together.
-_TOGETHER = 1_000
 
 
 class LogSource(MessageSource):
@@ -398,17 +396,14 @@ class LoggedSubscriptions(Spout):
 
     def _checked(self, lines: Sequence[bytes]) -> ChangeBlock:
         """The changes of lines, by the words that are known so far."""
-        rows: list[Any] = [decode_object(line) for line in lines]
-        found: list[Any] = [None if "subscribe" in row else identifier(row["unsubscribe"]) or "" for row in rows]
-        begun = [place for place, one in enumerate(found) if one is None]
-        for first in range(0, len(begun), _TOGETHER):
-            some = begun[first : first + _TOGETHER]
-            for place, one in zip(some, self._rows.check([rows[place]["subscribe"] for place in some]), strict=True):
-                if isinstance(one, Refusal):
-                    raise CheckpointError(
-                        f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[place]!r}"
-                    )
-                found[place] = one
+        found, at = list[Changed](), 0
+        for one in checked_changes(lines, self._rows):
+            if isinstance(one, Refusal):
+                raise CheckpointError(
+                    f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[at]!r}"
+                )
+            found.append(one)
+            at += len(one.names) if isinstance(one, PlainRows) else 1
         return ChangeBlock.of(found, lines, self.most_terms > 0)
 
     def _changes(self, batch: int) -> ChangeList | None:
@@ -423,7 +418,7 @@ class LoggedSubscriptions(Spout):
             some = slice(one.taken, int(np.searchsorted(one.at, self._through, "right")))
             rows, at = one.block.rows[some], one.at[some]
             begins = rows >= 0
-            table, so_far = one.block.known_now(self._words.vocabulary, self._rows.check), sum(map(len, tables))
+            table, so_far = one.block.known_now(self._words.vocabulary, self._rows), sum(map(len, tables))
             if lines := one.block.backfilled:
                 places = enumerate(rows[begins].tolist(), so_far)
                 asking += [(place, lines[row], one.floor) for place, row in places if row in lines]
@@ -473,7 +468,7 @@ class LoggedSubscriptions(Spout):
         return Backfill(number, at, seq, Names.join([one.names for one in parts]))
 
     def _backfill_of(self, line: bytes, number: int, at: int, most: int, floor: int) -> Backfill:
-        parsed = self._rows.check([row_of(line)])[0]
+        parsed = self._rows.row(row_of(line))
         assert isinstance(parsed, ParsedSubscription) and parsed.backfill is not None, "it was accepted"
         vocabulary = self._words.vocabulary
         if self._index is None:

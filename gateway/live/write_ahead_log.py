@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
-from gateway.live.admission import Admission, Change
+from gateway.live.admission import Admission
 from gateway.live.living_versions import LivingVersions
 from gateway.live.open_batch import OpenBatch
 from gateway.live.recent_blocks import RecentBlocks
@@ -40,7 +40,7 @@ from matching.model import Int64, Names
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
-from spouts.change_block import ChangeBlock
+from spouts.change_block import ChangeBlock, Changed
 from spouts.cutting import Rows
 from spouts.handover import Handed, HandedRecord, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
@@ -353,7 +353,7 @@ class WriteAheadLog:
             self._append(Record(-1, self.line))
 
     def _hand_over(
-        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Change]
+        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Changed]
     ) -> None:
         """Leave a record, which is at these bytes of the log, to the spouts, if they run in this process."""
         if self._handover is not None:
@@ -388,7 +388,7 @@ class WriteAheadLog:
             # a copy: other threads read it
             self.positions[source] = self.positions.get(source, {}) | partitions
 
-    def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Change] = ()) -> None:
+    def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Changed] = ()) -> None:
         """Write a record, with stream time, the attributes that were declared and the positions that were reached.
 
         The spout may take the rows of the batch once it could read them from the log.

@@ -30,8 +30,10 @@ from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import Fault, identifier, shown
 from matching.reasons import MAX_LINE_BYTES
+from matching.runs import runs
+from matching.subscription_rows import CheckedRows, PlainRows
 from matching.subscription_words import read_as
-from matching.validate import ParsedMessage, ParsedSubscription
+from matching.validate import ParsedMessage
 from spouts.log import Origin
 from spouts.parsed import parse_message
 from topology.preparing import Preparing
@@ -346,14 +348,14 @@ class LogWriter:
         The server's own requests come one after the other: the positions of a source go forward alone.
         """
         first = len(request.outcomes)
-        rows = list(map(self._written_out, request.rows[first : first + TURN_ROWS]))
+        rows = self._written_out(request.rows[first : first + TURN_ROWS])
         is_last = first + len(rows) == len(request.rows)
         with self._came:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, PublishedRow)]
         if len(messages) == len(rows) >= MANY and not self.batching.table_is_full:
             found = self.batching.reader.read([row.data for row in messages])
-            for start, stop, place in found.runs(len(rows)):
+            for start, stop, place in runs(found.rows, len(rows)):
                 if place < 0:
                     self._take_one(rows[start], request)
                 else:
@@ -362,11 +364,12 @@ class LogWriter:
             for row in rows:
                 self._take_one(row, request)
         else:
-            checked, at = self._checked(rows), 0
-            while at < len(rows):
-                if not (taken := self._take_new(rows[at:], checked[at:], request)):
-                    self._take_one(rows[at], request, checked[at])
-                at += taken or 1
+            checked = self._checked(rows)
+            for start, stop, place in runs(checked.plain.rows, len(rows)):
+                if place < 0:
+                    self._take_one(rows[start], request, checked.others.get(start))
+                else:
+                    self._take_plain(rows[start:stop], checked.plain.part(place, place + stop - start), request)
         self._current = None
         if not is_last:
             with self._came:
@@ -390,44 +393,47 @@ class LogWriter:
         request.outcomes.append(outcome)
         self._taken += 1
 
-    def _take_new(self, rows: Sequence[Row], checked: Sequence[Checked | None], request: _Request) -> int:
-        """Take the first rows, as far as they are new subscriptions that were checked; returns how many.
+    def _take_plain(self, rows: Sequence[Row], plain: PlainRows, request: _Request) -> None:
+        """Take subscriptions that were checked together: those of new ids at once, any other by itself."""
+        first, last = 0, self._registry.last
+        while first < len(rows):
+            while self.batching.full:
+                self._commit(_LOOK_S)
+            room, left_bytes = self.batching.room
+            new: dict[str, tuple[dict[str, Any], bytes]] = {}  # columns, and as they are logged, by id
+            for row, name in zip(rows[first : first + room], plain.names[first : first + room], strict=True):
+                assert isinstance(row, Subscribe), "it was checked"
+                columns = row.columns
+                if name in new or name in last or row.conditions is not _NO_CONDITIONS:
+                    break
+                if (row.owner is not None or OWNER in columns) and (self._most_owned or self._ownership(name, row)):
+                    break
+                data = msgspec.json.encode({"subscribe": columns})
+                if left_bytes <= 0 or len(data) > MAX_LINE_BYTES or is_deep(data):
+                    break
+                new[name] = columns, data
+                left_bytes -= len(data)
+            stop = first + max(len(new), 1)
+            if not (new and self._take_new(new, plain.part(first, stop), request)):
+                for row in rows[first:stop]:
+                    self._take_one(row, request)
+            first = stop
 
-        One on which more depends than its check is judged by itself.
-        """
-        while self.batching.full:
-            self._commit(_LOOK_S)
-        room, left_bytes = self.batching.room
-        some: list[tuple[dict[str, Any], ParsedSubscription]] = []
-        lines: dict[str, bytes] = {}  # by id
-        for row, one in zip(rows[:room], checked, strict=False):
-            if not isinstance(row, Subscribe) or not isinstance(one, ParsedSubscription):
-                break
-            columns, name = row.columns, one.subscription_id
-            if name in lines or name in self._registry.last or row.conditions is not _NO_CONDITIONS:
-                break
-            if (row.owner is not None or OWNER in columns) and (self._most_owned or self._ownership(name, row)):
-                break
-            data = msgspec.json.encode({"subscribe": columns})
-            if left_bytes <= 0 or len(data) > MAX_LINE_BYTES or is_deep(data):
-                break
-            some.append((columns, one))
-            lines[name] = data
-            left_bytes -= len(data)
-        if not some:
-            return 0
+    def _take_new(self, new: Mapping[str, tuple[dict[str, Any], bytes]], plain: PlainRows, request: _Request) -> bool:
+        """Take subscriptions, or none if more is to be asked of one of them."""
         seq = self._admission.next_seq = self.batching.next_seq
-        logged = list(lines.values())
-        taken = self._admission.subscribe_new(some, logged)
+        columns, lines = zip(*new.values(), strict=True)
+        if not self._admission.subscribe_new(columns, plain, lines):
+            return False
         request.outcomes.extend(
-            {"status": "created", "subscription_id": one.subscription_id, "etag": etag_of(columns), "from_seq": seq}
-            for columns, one in some[:taken]
+            {"status": "created", "subscription_id": name, "etag": etag_of(columns), "from_seq": seq}
+            for name, (columns, _) in new.items()
         )
-        self._line += taken
-        self.lines += taken
-        self._taken += taken
-        self.batching.open.subscribe(logged[:taken], [one for _, one in some[:taken]], request.came_s, self._line)
-        return taken
+        self._line += len(new)
+        self.lines += len(new)
+        self._taken += len(new)
+        self.batching.open.subscribe(lines, plain, request.came_s, self._line)
+        return True
 
     def _take_messages(self, found: ReadLines, rows: Sequence[PublishedRow], request: _Request) -> None:
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
@@ -482,21 +488,18 @@ class LogWriter:
             self.expired += 1
         self.ended_objects += self.batching.end_expired()
 
-    def _written_out(self, row: Row) -> Row:
-        """The row; a subscription with its synonyms written out."""
-        if not isinstance(row, Subscribe):
-            return row
-        columns = self._admission.written_out(row.columns)
-        return row if columns is row.columns else row._replace(columns=dict(columns))
+    def _written_out(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows; subscriptions with their synonyms written out."""
+        written = self._admission.written_out
+        if not self._admission.has_synonyms:
+            return rows
+        return [row._replace(columns=dict(written(row.columns))) if isinstance(row, Subscribe) else row for row in rows]
 
-    def _checked(self, rows: Sequence[Row]) -> list[Checked | None]:
+    def _checked(self, rows: Sequence[Row]) -> CheckedRows:
         """The subscriptions among rows, as far as they are by themselves; not of those that are there already."""
-        found: list[Checked | None] = [None] * len(rows)
         at = [place for place, row in enumerate(rows) if isinstance(row, Subscribe) and self._is_new(row)]
         columns = [row.columns for row in map(rows.__getitem__, at) if isinstance(row, Subscribe)]
-        for place, one in zip(at, self._admission.check(columns), strict=True):
-            found[place] = one
-        return found
+        return self._admission.rows.check(columns).placed(at)
 
     def _is_new(self, row: Subscribe) -> bool:
         name = row.columns.get("subscription_id")
