@@ -153,6 +153,8 @@ def test_versions_keep_when_they_end_and_none_is_another_by_its_content():
         flat | {"ttl_s": None, "expires_at": "01/02/2030"},
         flat | {"id": "v3", "expires_at": "soon"},
         flat | {"id": "o"},
+        flat | {"deleted": True},
+        {"id": "o", "deleted": True},
         {"object_id": "o", "op": "delete"},
     ]
     cleaner = FeedCleaner(options(time_format="%d/%m/%Y"))
@@ -168,7 +170,10 @@ def test_versions_keep_when_they_end_and_none_is_another_by_its_content():
             ("v3", "o", None, "soon"),
             ("o", None, None, None),
             (None, "o", None, None),
+            ("o", None, None, None),
+            (None, "o", None, None),
         ]
+        assert [one.get("deleted") for one in messages] == [None] * 4 + [True, True, None]
         assert messages[-1] == {"object_id": "o", "op": "delete", "text": ""}, "a deletion needs no place"
 
 
