@@ -1,16 +1,16 @@
 """Words of several languages in one stream: `lang` of a message and of a subscription.
 
-A row whose `lang` is one of `LANGUAGES` is cut with the case and the stemmer of that language. Its stems are terms of
-their own, with a mark of the language (`:german:haus`), so that stems of two languages never meet; characters of
-scripts without spaces have no stem, and no mark. Behind its stems a message has its words as they are written, for
-matching alone. A subscription asks of each word for the stem or for the word as it is written: messages of its language
-have both, all others have only the second.
+A row whose `lang` names another language than the stream's is cut with the case and the stemmer of that language. Its
+stems are terms of their own, with a mark of the language (`:german:haus`), so that stems of two languages never meet;
+characters of scripts without spaces have no stem, and no mark. Behind its stems a message has its words as the stream
+cuts them, for matching alone: as they are written, or by the stems of a stream that stems (`--stem`). A subscription
+asks of each word for its stem or for the word as the stream cuts it: messages of its language have both, all others
+have only the second.
 
-A stream that stems all words (`--stem`) has one language. A text that is to be cut carries its language
-(`in_language`).
+A text that is to be cut carries its language (`in_language`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,6 +20,17 @@ from matching.pieces import JOINED
 from matching.text import fold_accents, has_unspaced, in_case_of, named_by, stemmer, term_form, words_of
 
 LANGUAGES = frozenset(Stemmer.algorithms())
+#: Two stemmers are the second ones of a language.
+_SECOND = {"porter": "english", "dutch_porter": "dutch"}
+#: What `lang` may say in place of a name: codes of ISO 639-1.
+CODES = {
+    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english",
+    "eo": "esperanto", "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish",
+    "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian",
+    "it": "italian", "lt": "lithuanian", "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish",
+    "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "st": "sesotho", "sv": "swedish",
+    "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
 #: Begins and ends the language before a text; no text of a row has it.
 MARK = "\0"
 #: Between two columns, where words for matching alone follow: the last one joins these to nothing.
@@ -33,13 +44,31 @@ class Piece(NamedTuple):
     alone: bool
 
 
+@lru_cache(maxsize=8)
+def languages_in(stem_language: str) -> Mapping[str, str]:
+    """What `lang` may say in a stream that stems in this language ("": in none), and the language; "" is the stream's.
+
+    Codes mean something in a stream that stems alone: most feeds have them, and who does not stem has all words as they
+    are written.
+    """
+    names = {name: name for name in LANGUAGES} | (CODES if stem_language else {})
+    own = "", stem_language, _SECOND.get(stem_language)
+    return {lang: "" if name in own else name for lang, name in names.items()}
+
+
+def language_of(lang: Any, stem_language: str) -> str:
+    """The language of a row's words, "" for that of the stream, which stems in this one ("": in none).
+
+    A `lang` that names none means nothing.
+    """
+    return languages_in(stem_language).get(lang, "") if isinstance(lang, str) else ""
+
+
 def why_not(lang: Any, stem_language: str) -> str:
-    """Why a `lang` does not count in a stream that stems in this language ("": in none); "" if it does."""
-    if not isinstance(lang, str) or lang not in LANGUAGES:
-        return f"choose one of {', '.join(sorted(LANGUAGES))}"
-    if stem_language in ("", lang):
+    """Why a `lang` means nothing in a stream that stems in this language ("": in none); "" if it does."""
+    if isinstance(lang, str) and lang in languages_in(stem_language):
         return ""
-    return f"this stream stems all words in {stem_language}: leave lang out, or begin a stream without --stem"
+    return f"choose one of {', '.join(sorted(LANGUAGES))}" + ", or its code, such as de" * bool(stem_language)
 
 
 def in_language(text: str, language: str) -> str:
@@ -68,13 +97,14 @@ def stem_form(language: str, folded: bool) -> Callable[[str], str]:
     return form
 
 
-def message_pieces(text: str, language: str, folded: bool) -> list[Piece]:
+def message_pieces(text: str, language: str, stem_language: str, folded: bool) -> list[Piece]:
     """The terms of a message of a language in order of appearance, with `JOINED` between pieces of a word.
 
-    Its stems come first, as one column. Its words as they are written follow as a second one, and if it has hashtags as
-    a third, with the words that these name in their place. Linear.
+    Its stems come first, as one column. Its words as the stream cuts them (`matching.text.term_form`) follow as a
+    second one, and if it has hashtags as a third, with the words that these name in their place. Linear.
     """
     fold, stem = term_form("", folded), stem_form(language, folded)
+    form = term_form(stem_language, folded) or str
     words = words_of(in_case_of(text, language), fold)
     named = {piece: named_by(piece, fold) for word in words for piece in word if piece[:1] == "#"}
 
@@ -89,6 +119,6 @@ def message_pieces(text: str, language: str, folded: bool) -> list[Piece]:
                     yield from (Piece(one, False) for one in _BETWEEN)
                     continue
                 for piece in word:
-                    yield from (Piece(one, True) for one in put.get(piece) or (piece,))
+                    yield from (Piece(one and form(one), True) for one in put.get(piece) or (piece,))
 
     return list(pieces())

@@ -9,7 +9,7 @@ from matching.fields import Fault, Refusal, encodes, shown
 from matching.filter_fields import ALL_KEYWORDS, asks_no_word, include_refused, need_of
 from matching.filter_programs import AT_LEAST, Instruction
 from matching.kind_table import Kind
-from matching.languages import why_not
+from matching.languages import language_of, why_not
 from matching.model import UNKNOWN_TERM
 from matching.pieces import Word
 from matching.query import ALL, ANY, NONE, PREFIX, Node, parse_query
@@ -37,8 +37,7 @@ def words_in(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Vocabulary:
 
     A `lang` that is none means nothing: a log may have some, of a release that did not know the column.
     """
-    lang = obj.get("lang")
-    return vocabulary if lang is None or why_not(lang, vocabulary.stem_language) else vocabulary.spoken_in(lang)
+    return vocabulary.spoken_in(language_of(obj.get("lang"), vocabulary.stem_language))
 
 
 def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal | None:
@@ -49,7 +48,7 @@ def refused_when_new(obj: Mapping[str, Any], vocabulary: Vocabulary) -> Refusal 
     if (lang := obj.get("lang")) is not None:
         if why := why_not(lang, vocabulary.stem_language):
             return Refusal("bad_lang", f"lang is {shown(lang)}: {why}", Fault("lang", lang))
-        if not vocabulary.keeps_order and lang != vocabulary.stem_language:
+        if not vocabulary.keeps_order and language_of(lang, vocabulary.stem_language):
             return Refusal("no_word_order", "lang asks for words in a row", Fault("lang", lang))
     vocabulary = words_in(obj, vocabulary)
     query = query_of(obj.get("query"), vocabulary) if {MARK, NEAR} & {*str(obj.get("query"))} else None

@@ -52,7 +52,7 @@ from matching.filter_fields import (
 )
 from matching.filter_programs import Instruction, asked_in, joined_programs
 from matching.kind_table import Kind, Kinds
-from matching.languages import LANGUAGES, in_language
+from matching.languages import in_language, language_of
 from matching.model import (
     ANY_KEYWORD,
     KEYWORDS_BY_KIND,
@@ -240,7 +240,10 @@ NOWHERE = (math.nan, math.nan)
 
 
 def message_row(
-    raw: RawMessage, space: Space | None = None, read_time: Callable[[Any], int | None] = event_time_us
+    raw: RawMessage,
+    space: Space | None = None,
+    read_time: Callable[[Any], int | None] = event_time_us,
+    stem_language: str = "",
 ) -> ParsedMessage | str:
     """Check one message.
 
@@ -252,6 +255,8 @@ def message_row(
         World box; points outside are `outside_world`. None lets in the whole earth.
     read_time : callable
         From the time as it came to microseconds since 1970, None where there is none; raises ValueError.
+    stem_language : str
+        The language that the stream stems in; "" for none.
 
     Returns
     -------
@@ -262,8 +267,7 @@ def message_row(
     -----
     A message may lack text. A delete (`op` 1) has no terms; one that names its object may lack a point, and gets the
     middle of the world, `NOWHERE` without one. A range message may lack its point: it gets the middle of its rectangle.
-    Without an id the hash of the content is the id. A `lang` that is none of `matching.languages.LANGUAGES` means
-    nothing. About 8 us.
+    Without an id the hash of the content is the id. About 8 us.
     """
     known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
     op = _OPS.get(raw.op) if known else None
@@ -299,7 +303,7 @@ def message_row(
         time_us = read_time(raw.time)
     except ValueError:
         return "bad_time"
-    lang = raw.lang if isinstance(raw.lang, str) and raw.lang in LANGUAGES else ""
+    lang = language_of(raw.lang, stem_language)
     message_id = identifier(raw.id)
     object_id = identifier(raw.object_id)
     if message_id is None or object_id is None:
@@ -319,9 +323,12 @@ def message_row(
     )
 
 
-def content_of(lon: float, lat: float, time_us: int | None, text: str, attributes: tuple[Any, ...] = ()) -> bytes:
-    """The hash of the content of a point message about itself; `attributes` are checked values."""
-    content = _content(lon, lat, (None, None, None, None), time_us, PUBLISH, f"\0{text}".encode())
+def content_of(
+    lon: float, lat: float, time_us: int | None, text: str, lang: str, attributes: tuple[Any, ...] = ()
+) -> bytes:
+    """The hash of the content of a point message about itself; `lang`: of its words, `attributes`: checked values."""
+    encoded = f"\0{text}{in_language('', lang)}".encode()
+    content = _content(lon, lat, (None, None, None, None), time_us, PUBLISH, encoded)
     return _with_attributes(content, attributes) if attributes else content
 
 

@@ -96,7 +96,7 @@ class Vocabulary:
     form : callable or None
         What the terms of a text are turned into (`term_form`).
     readings : tuple of Vocabulary
-        Of `spoken_in`: how it reads a word, by its stem and as it is written.
+        Of `spoken_in`: how it reads a word, by its stem and as the stream cuts it.
 
     Notes
     -----
@@ -234,7 +234,7 @@ class Vocabulary:
 
     def found_by(self, text: str) -> dict[str, None]:
         """The distinct terms that a message with this text may be found by: those of `count_terms`, and those for
-        matching alone: words that its hashtags name, and of a text in a language its words as they are written."""
+        matching alone: words that its hashtags name, and of a text in a language its words as the stream cuts them."""
         if pieces := self._pieces_of_language(text):
             return dict.fromkeys(piece.term for piece in pieces if piece.term)
         terms = self.terms_of(text)
@@ -260,17 +260,17 @@ class Vocabulary:
         return in_case_of(language_and_text(text)[1], self.stem_language)
 
     def _pieces_of_language(self, text: str) -> list[Piece]:
-        """The terms of a text that carries its language; none if it has none, or where all words are stemmed alike."""
+        """The terms of a text that carries its language; none if it has none."""
         language, own = language_and_text(text)
-        return message_pieces(own, language, self.folds_accents) if language and not self.stem_language else []
+        return message_pieces(own, language, self.stem_language, self.folds_accents) if language else []
 
     def spoken_in(self, language: str) -> "Vocabulary":
         """This one, for the words of a subscription of a language, "" for the stream's. O(1)."""
-        if not language or language == self.stem_language:
+        if not language:
             return self
-        written = self._having(stem_language=language, form=term_form("", self.folds_accents))
-        stems = written._having(form=stem_form(language, self.folds_accents))
-        return written._having(readings=(stems, written))
+        bare = self._having(stem_language=language, form=term_form("", self.folds_accents))
+        forms = stem_form(language, self.folds_accents), self.form
+        return bare._having(readings=tuple(bare._having(form=form) for form in forms))
 
     def words_from(self, beginning: str) -> list[str]:
         """Terms that begin so. O(log terms + found)."""

@@ -283,10 +283,14 @@ class OpenBlock:
         lat: Sequence[float],
         time_us: Sequence[int],
         attributes: Sequence[Sequence[Any]],
+        langs: Sequence[str],
         ahead: Iterable[int],
         made: Iterable[int],
     ) -> None:
-        """Take point messages about themselves; columns as the attributes of this class, rows from 0 of the last."""
+        """Take point messages about themselves; columns as the attributes of this class, rows from 0 of the last.
+
+        `langs`: their languages, "" for the stream's; none if all are of that.
+        """
         first = len(self.ids)
         self.ids += ids
         self.texts += texts
@@ -295,6 +299,7 @@ class OpenBlock:
         self.time_us += time_us
         for column, values in zip(self.attributes, attributes, strict=True):
             column += values
+        self._langs |= {first + row: lang for row, lang in enumerate(langs) if lang}
         self._ahead += [first + row for row in ahead]
         self._made += [first + row for row in made]
 

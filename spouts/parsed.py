@@ -33,12 +33,13 @@ def parse_message(
     schema: AttributeSchema = NO_ATTRIBUTES,
     strict: bool = False,
     objects: bool = False,
+    stem_language: str = "",
 ) -> ParsedMessage | str:
     """A message whose columns are named like the roles (`matching.fields.MESSAGE_ROLES`) and `lang`, or a reason code.
 
     An attribute's value that does not fit is missing and among the message's `misfits`; if `strict`, it is the reason
     `bad_attribute`. Of a stream of objects `"deleted": true` is an `op`, and a deletion that has no place may name its
-    object by `id`.
+    object by `id`. `stem_language`: that of the stream, "" for none.
     """
     if not isinstance(row, Mapping):
         return "wrong_type"
@@ -46,7 +47,7 @@ def parse_message(
         row = {**row, "op": DELETE}
     if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
         row = {**row, "object_id": row.get("id")}
-    parsed = message_row(RawMessage(**{role: row.get(role) for role in _ROLES}), space)
+    parsed = message_row(RawMessage(**{role: row.get(role) for role in _ROLES}), space, stem_language=stem_language)
     if isinstance(parsed, str) or not len(schema):
         return parsed
     read = read_attributes(row, schema)

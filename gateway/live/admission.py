@@ -15,7 +15,6 @@ import numpy as np
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
-from matching.attributes import Misfit
 from matching.conditions import meant
 from matching.errors import ConfigError, InputError
 from matching.expiry import expiry_us
@@ -23,7 +22,6 @@ from matching.faults import message_fault, subscription_fault
 from matching.fields import Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
-from matching.languages import why_not
 from matching.reasons import explain
 from matching.space import Space
 from matching.subscription_rows import PlainRows, SubscriptionRows
@@ -158,9 +156,14 @@ class Admission:
         """Microseconds since 1970, now."""
         return round(self._now() * 1e6)
 
+    def parsed(self, row: Any, strict: bool = False) -> ParsedMessage | str:
+        """A row as a message of this stream, or the reason code of its refusal (`spouts.parsed.parse_message`)."""
+        words = self.vocabulary
+        return parse_message(row, self.space, words.attributes, strict, self.objects, words.stem_language)
+
     def message(self, row: Any) -> ParsedMessage | str:
         """The parsed message, or the reason code of its refusal, which is counted."""
-        parsed = parse_message(row, self.space, self.vocabulary.attributes, self._strict, self.objects)
+        parsed = self.parsed(row, self._strict)
         if isinstance(parsed, str):
             self.rejected[parsed] += 1
             return parsed
@@ -170,8 +173,6 @@ class Admission:
                 self.rejected[expires] += 1
                 return expires
             parsed = parsed._replace(expires_us=expires)
-        if parsed.lang and (why := why_not(parsed.lang, self.vocabulary.stem_language)):
-            parsed = parsed._replace(misfits=(*parsed.misfits, Misfit(-1, Fault("lang", parsed.lang), why)))
         for one in parsed.misfits:
             self.misfits[one.fault.column or ""] += 1
         if self._needs_times():

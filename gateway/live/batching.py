@@ -16,7 +16,7 @@ from gateway.live.mapping import ColumnMapping, RenamedLine
 from gateway.live.open_batch import InputLine, OpenBatch
 from gateway.live.reading import LineReader, ReadLines
 from gateway.live.write_ahead_log import WriteAheadLog
-from matching.attributes import NO_ATTRIBUTES
+from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.fields import Fault
 from matching.validate import ParsedMessage, decode_object
 from spouts.parsed import deletion_of
@@ -63,7 +63,6 @@ class Batching:
     ):
         self.batches = 0
         self.mapping = mapping or ColumnMapping()
-        self.reader = LineReader(self.mapping, NO_ATTRIBUTES, admission.space, admission.objects)
         self.open = OpenBatch(admission.vocabulary.attributes)
         self._unseen = 0  # lines until the next one whose fields are looked at
         self._schema = NO_ATTRIBUTES
@@ -73,6 +72,7 @@ class Batching:
         self._most = most
         self._linger_s = linger_s
         self._preparing = preparing
+        self.reader = self._reader_of(NO_ATTRIBUTES)
         self.follow_schema()
 
     @property
@@ -142,9 +142,13 @@ class Batching:
         schema = self._admission.vocabulary.attributes
         if schema is not self._schema:
             self._schema = schema
-            self.reader = LineReader(self.mapping, schema, self._admission.space, self._admission.objects)
+            self.reader = self._reader_of(schema)
             self.mapping.declare(schema)
             self.open.messages.declare(schema)
+
+    def _reader_of(self, schema: AttributeSchema) -> LineReader:
+        space, objects, words = self._admission.space, self._admission.objects, self._admission.vocabulary
+        return LineReader(self.mapping, schema, space, objects, words.stem_language)
 
     def _note(self, renamed: RenamedLine | RefusedLine, sampled: bool = False) -> None:
         """Note the fields of a message that no attribute is declared for."""

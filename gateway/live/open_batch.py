@@ -87,8 +87,7 @@ class OpenBatch:
 
     def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[InputLine]) -> None:
         """Take the messages of lines, in their order."""
-        columns = found.ids, found.texts, found.lon, found.lat, found.time_us, found.attributes
-        self.messages.extend(*columns, ahead, found.made)
+        self.messages.extend(*found[1:8], ahead, found.made)
         came_s = [line.came_s for line in lines]
         self.message_came_s += came_s
         self.came_s += came_s

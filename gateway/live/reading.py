@@ -19,7 +19,7 @@ from matching.attributes import CATEGORIES, CATEGORY, NUMBER, TEXT, AttributeSch
 from matching.decoding import bare, decode_object, is_deep
 from matching.fields import MAX_ID_CHARACTERS, OBJECT_ROLES, coordinate, event_time_us, text_columns
 from matching.iso_times import iso_times
-from matching.languages import LANGUAGES
+from matching.languages import languages_in
 from matching.model import Float64, Int64
 from matching.pieces import text_of_columns
 from matching.reasons import MAX_LINE_BYTES
@@ -44,8 +44,6 @@ _KINDS: dict[str, Any] = {
     "id": str | int | None,
 }
 _SCALAR = str | int | float | bool | None
-#: A `lang` shorter than the name of any language means nothing; a line with a longer one is judged singly.
-_NO_LANGUAGE: Any = Annotated[str, msgspec.Meta(max_length=min(map(len, LANGUAGES)) - 1)]
 _SEEN_TEXT = Annotated[str, msgspec.Meta(min_length=1)]
 _SEEN = {"text": _SEEN_TEXT, "time": _SEEN_TEXT | int, "id": _SEEN_TEXT | int}
 _CHANGES = frozenset(("subscribe", "unsubscribe"))
@@ -62,6 +60,7 @@ class ReadLines(NamedTuple):
     lon, lat : list of float
     time_us : list of int       `NO_FLOOR` where there is none
     attributes : list of list   the values of each attribute
+    langs : list of str         the languages of their words, "" for the stream's; [] if all are of that
     made : list of int          places in `rows` of messages whose id is made of their content
     """
 
@@ -72,6 +71,7 @@ class ReadLines(NamedTuple):
     lat: list[float]
     time_us: list[int]
     attributes: list[list[Any]]
+    langs: list[str]
     made: list[int]
 
     def part(self, first: int, last: int) -> "ReadLines":
@@ -82,18 +82,18 @@ class ReadLines(NamedTuple):
         return self._cut(lambda column: column[first:last], made)
 
     def _cut(self, cut: Callable[[list[Any]], list[Any]], made: list[int]) -> "ReadLines":
-        ids, texts, lon, lat = cut(self.ids), cut(self.texts), cut(self.lon), cut(self.lat)
-        return ReadLines(cut(self.rows), ids, texts, lon, lat, cut(self.time_us), list(map(cut, self.attributes)), made)
+        rows, ids, texts, lon, lat, time_us = map(cut, self[:6])
+        return ReadLines(rows, ids, texts, lon, lat, time_us, list(map(cut, self.attributes)), cut(self.langs), made)
 
 
 #: Nothing that was read: each line is judged by itself.
-NOT_READ = ReadLines([], [], [], [], [], [], [], [])
+NOT_READ = ReadLines([], [], [], [], [], [], [], [], [])
 
 
 class _Shape(NamedTuple):
     """Lines with the same columns, `nested` ones or not, which the decoder then refuses.
 
-    `get` takes a struct to text, lat, lon, time, id and the attributes.
+    `get` takes a struct to text, lat, lon, time, id, `lang` and the attributes.
     """
 
     decoder: Any
@@ -108,6 +108,8 @@ class LineReader:
     ----------
     objects : bool
         The stream is one of objects, whose lines may say `deleted`, or when they expire.
+    stem_language : str
+        The language that the stream stems in; "" for none.
 
     Attributes
     ----------
@@ -115,7 +117,14 @@ class LineReader:
         Lines that were read here, and lines that were left to others.
     """
 
-    def __init__(self, mapping: ColumnMapping, schema: AttributeSchema, space: Space, objects: bool = False):
+    def __init__(
+        self,
+        mapping: ColumnMapping,
+        schema: AttributeSchema,
+        space: Space,
+        objects: bool = False,
+        stem_language: str = "",
+    ):
         self._rare = _RARE | _CHANGES | frozenset(OBJECT_ROLES if objects else ())
         self.sure = self.unsure = 0
         self._mapping = mapping
@@ -123,6 +132,7 @@ class LineReader:
         self._begun = schema.begun
         self._numbers = schema.numbers
         self._space = space
+        self._languages = languages_in(stem_language)
         self._shapes: dict[tuple[frozenset[str], bool], _Shape | None] = {}
         self._last: _Shape | None = None
 
@@ -209,9 +219,7 @@ class LineReader:
                 wanted[one.path] = kinds.get(one.type, str | int | None)
             elif one.path in wanted:
                 return None
-        if wanted.setdefault("lang", _SCALAR) not in (_SCALAR, str | None):
-            return None  # neither meaningless nor an attribute that is a text
-        wanted["lang"] = _NO_LANGUAGE | (None if wanted["lang"] == str | None else int | float | bool | None)
+        wanted.setdefault("lang", _SCALAR)
         others: Any = Any if nested else _SCALAR
         fields = {name: f"field_{number}" for number, name in enumerate(sorted(names))}
         struct = msgspec.defstruct(
@@ -221,7 +229,7 @@ class LineReader:
             forbid_unknown_fields=True,
             gc=False,
         )
-        sought = [columns.get(role, "") for role in ROLES[1:]] + [one.path for one in self._attributes]
+        sought = [*(columns.get(role, "") for role in ROLES[1:]), "lang", *(one.path for one in self._attributes)]
         get = operator.attrgetter(*(fields.get(name, "absent") for name in (*texts, *sought)))
         if len(texts) == 1:
             return _Shape(msgspec.json.Decoder(struct), get, nested)
@@ -234,7 +242,7 @@ class LineReader:
 
     def _checked(self, rows: Sequence[int], values: Sequence[tuple[Any, ...]]) -> ReadLines:
         """The messages whose values are sure to be taken."""
-        found_texts, lats, lons, times, names, *attributes = zip(*values, strict=True)
+        found_texts, lats, lons, times, names, langs, *attributes = zip(*values, strict=True)
         texts = [text or "" for text in found_texts]
         lat, lon = _degrees(lats, 90.0), _degrees(lons, 180.0)
         space = self._space
@@ -245,11 +253,20 @@ class LineReader:
         time_us = _times(times, sure)
         pairs = zip(self._attributes, attributes, strict=True)
         columns = [_attribute(one.type, column, sure, self._numbers) for one, column in pairs]
-        found = ReadLines(list(rows), ids, texts, lon.tolist(), lat.tolist(), time_us.tolist(), columns, [])
+        spoken = self._spoken(langs)
+        found = ReadLines(list(rows), ids, texts, lon.tolist(), lat.tolist(), time_us.tolist(), columns, spoken, [])
         if not sure.all():
             places = np.flatnonzero(sure).tolist()
-            found = found._cut(lambda column: [column[place] for place in places], [])
+            found = found._cut(lambda column: [column[place] for place in places] if column else [], [])
         return _with_made_ids(found, self._begun) if "" in found.ids else found
+
+    def _spoken(self, langs: Sequence[Any]) -> list[str]:
+        """The languages of messages, [] if all are of that of the stream."""
+        try:
+            known = {lang: self._languages.get(lang, "") for lang in set(langs)}
+        except TypeError:  # an attribute that is a list
+            return self._spoken([lang if isinstance(lang, str) else None for lang in langs])
+        return list(map(known.__getitem__, langs)) if any(known.values()) else []
 
 
 def _degrees(values: Sequence[Any], limit: float) -> Float64:
@@ -336,6 +353,6 @@ def _with_made_ids(found: ReadLines, begun: int) -> ReadLines:
     for place in made:
         time_us = found.time_us[place]
         values = tuple([column[place] for column in found.attributes[:begun]])
-        time_us = None if time_us == NO_FLOOR else time_us
-        ids[place] = content_of(found.lon[place], found.lat[place], time_us, found.texts[place], values).hex()
+        time_us, lang = None if time_us == NO_FLOOR else time_us, found.langs[place] if found.langs else ""
+        ids[place] = content_of(found.lon[place], found.lat[place], time_us, found.texts[place], lang, values).hex()
     return found._replace(ids=ids, made=made)

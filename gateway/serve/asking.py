@@ -319,7 +319,8 @@ class Asking:
         if isinstance(renamed, RefusedLine):
             raise InputError(renamed.reason, renamed.what)
         found = renamed.row
-        parsed = found if isinstance(found, str) else parse_message(found, self._admission.space, self._schema)
+        space, stems = self._admission.space, self._vocabulary.stem_language
+        parsed = found if isinstance(found, str) else parse_message(found, space, self._schema, stem_language=stems)
         if isinstance(parsed, str):
             raise InputError(parsed, meaning_of(parsed, KINDS))
         return parsed

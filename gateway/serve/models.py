@@ -72,7 +72,7 @@ class Message(BaseModel):
     object_id: str | int | None = Field(default=None, description="what the message is a version of")
     op: Literal["publish", "delete", 0, 1] | None = None
     # any field of its own in a stream of messages
-    lang: Any = Field(default=None, description="the language of its words, such as german, in a stream without stem")
+    lang: Any = Field(default=None, description="the language of its words, such as german")
     ttl_s: Any = Field(default=None, description="of an object: seconds until this version ends it, a number")
     expires_at: Any = Field(default=None, description="of an object: when this version ends it, as `time`")
 

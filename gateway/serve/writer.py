@@ -35,7 +35,6 @@ from matching.subscription_rows import CheckedRows, PlainRows
 from matching.subscription_words import read_as
 from matching.validate import ParsedMessage
 from spouts.log import Origin
-from spouts.parsed import parse_message
 from topology.preparing import Preparing
 from topology.warmup import WORDS
 
@@ -547,7 +546,7 @@ class LogWriter:
         schema = self._admission.vocabulary.attributes
         first = self._wal.next_seq
         earlier = self.batching.open.messages.message(seq - first) if seq >= first else self._wal.message(seq)
-        now = parse_message(row, self._admission.space, schema, objects=self._admission.objects)
+        now = self._admission.parsed(row)
         if isinstance(now, ParsedMessage) and is_same(now, earlier, schema.begun):
             self.duplicates += 1
             return {"status": "duplicate", "id": name, "seq": seq}

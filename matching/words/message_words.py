@@ -32,7 +32,7 @@ class MessageTerms(NamedTuple):
 
     ids : int32[m]           in order of appearance; -1 for a word without an id, -2 for a stop term, `JOINED_ID`
                              between pieces of a word; behind a hashtag the word that it names, and of a message of a
-                             language its words as they are written (`matching.pieces.NAMED_ID`)
+                             language its words as the stream cuts them (`matching.pieces.NAMED_ID`)
     offsets : int64[n + 1]   cuts `ids` into messages
     unknown : int32[n]       distinct words of each message without an id
     stopped : int32[n]       distinct stop terms of each
@@ -89,8 +89,7 @@ class MessageWords:
         language, spoken = self.vocabulary.stem_language, dict[int, list[Piece]]()
         if any(text[:1] == MARK for text in texts):
             each, folded = list(map(language_and_text, texts)), self.vocabulary.folds_accents
-            if not language:
-                spoken = {row: message_pieces(text, own, folded) for row, (own, text) in enumerate(each) if own}
+            spoken = {row: message_pieces(text, own, language, folded) for row, (own, text) in enumerate(each) if own}
             texts = ["" if row in spoken else text for row, (_, text) in enumerate(each)]
         if language:
             texts = [in_case_of(text, language) for text in texts]

@@ -38,6 +38,7 @@ VALUES = {
     "price": [5, 5.5, "7", "", None, True, 1e400, "x", -0.0, 2**63, [], 10**30],
     "sort": ["café", "", " ", None, 5, 5.0, True, "a\0", "s" * 513, {}],
     "open": ["2018-10-10T20:19:24Z", 1_539_202_764, None, "never", ""],
+    "lang": ["german", "de", "en", "und", "", 7, None, ["de"], {"de": 1}],
 }  # fmt: skip
 #: Other names of the same columns, and columns that mean nothing here.
 OTHERS = ["tweet", "body", "message", "latitude", "longitude", "y", "x", "created_at", "timestamp", "date", "uuid",
@@ -119,15 +120,15 @@ def singly(admission, mapping, line):
     return renamed if isinstance(renamed, RefusedLine) else admission.row(renamed.row)
 
 
-def compare(given, schema, named, space="earth"):
+def compare(given, schema, named, space="earth", stems=""):
     """Fails if a line of which the reader is sure is another message singly; how many it is sure of."""
     mapping, space = ColumnMapping(named, schema), Space.parse(space, None)
-    admission = Admission(Vocabulary([], [], [], [], 0, attributes=schema), space, Window("count", 10))
-    reader = LineReader(mapping, schema, space)
+    words = Vocabulary([], [], [], [], 0, attributes=schema, stem_language=stems)
+    admission, reader = Admission(words, space, Window("count", 10)), LineReader(mapping, schema, space, False, stems)
     for _ in range(2):  # with shapes that are learnt, and with those that are known
         found, block = reader.read(given), OpenBlock(schema)
         if found.rows:
-            block.extend(*found[1:7], (), found.made)
+            block.extend(*found[1:8], (), found.made)
         closed = block.closed()
         for place, row in enumerate(found.rows):
             expected = singly(admission, mapping, given[row])
@@ -148,10 +149,11 @@ def compare(given, schema, named, space="earth"):
     st.sampled_from([NO_ATTRIBUTES, PLAIN, SCHEMA]),
     st.sampled_from(NAMED),
     st.sampled_from(["earth", "0,0,170,80"]),
+    st.sampled_from(["", "english"]),
 )
 @settings(max_examples=examples(150, 500), deadline=None)
-def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(given_lines, schema, named, space):
-    compare(given_lines, schema, named, space)
+def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(given_lines, schema, named, space, stems):
+    compare(given_lines, schema, named, space, stems)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,8 @@ def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(give
         ({}, NO_ATTRIBUTES, {}),
         ({"id": None}, NO_ATTRIBUTES, {}),
         ({"lang": "en"}, NO_ATTRIBUTES, {}),
-        ({"lang": "en"}, AttributeSchema.parse(["lang:category"]), {}),
+        ({"lang": "de"}, AttributeSchema.parse(["lang:category"]), {}),
+        ({"lang": "de", "id": None}, AttributeSchema.parse(["lang:categories"]), {}),
         ({"id": 7, "time": 1_539_202_764, "lat": "41.5"}, NO_ATTRIBUTES, {}),
         ({"price": 5, "sort": "café", "open": 1_539_202_764}, PLAIN, {}),
         ({"tweet": "ramen", "note": {"a": [1]}}, NO_ATTRIBUTES, {"text": "tweet"}),
@@ -170,7 +173,7 @@ def test_lines_that_are_read_together_are_the_messages_that_they_are_singly(give
 )
 def test_usual_lines_are_read_together(change, schema, named):
     given_lines = [dumped(USUAL | {"id": f"m{number}"} | change) for number in range(40)]
-    assert compare(given_lines, schema, named) == 40
+    assert compare(given_lines, schema, named, stems="english") == 40
     mixed = [dumped(USUAL), *given_lines, dumped(USUAL | {"note": 1}), b"no json", *given_lines]
     assert compare(mixed, schema, named) >= 80
 

@@ -1,6 +1,8 @@
 """Messages and subscriptions of several languages in one stream."""
 
 import random
+import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import Stemmer
 import skyray
 from matching.attributes import NO_ATTRIBUTES
 from matching.errors import InputError
-from matching.languages import in_language
+from matching.languages import CODES, in_language, language_of
+from matching.languages import LANGUAGES as LANGUAGES_OF_STEMS
 from matching.pieces import JOINED_ID, NAMED_ID
 from matching.validate import ParsedMessage
 from matching.vocabulary import Vocabulary
@@ -36,86 +39,70 @@ QUERIES = [
 ]
 
 
-def _cased(word: str, language: str | None) -> str:
-    return word.replace("I", "ı").lower() if language == "turkish" else word.lower()
-
-
-def _formed(text: str, language: str | None, stemmed: bool) -> str:
-    """A word, a beginning or a phrase, in the case and with the stems of a language."""
-    text = _cased(text, language)
-    if not stemmed or language is None or text.endswith("*"):
+@cache
+def _formed(text: str, case: str | None, by: str | None) -> str:
+    """A word, a beginning or a phrase, in the case of a language and with the stems of one; hashtags have none."""
+    text = text.replace("I", "ı").lower() if case == "turkish" else text.lower()
+    if by is None or text.endswith("*"):
         return text
-    stem = Stemmer.Stemmer(language, 0).stemWord
-    return " ".join(
-        '"' * one.startswith('"') + _stemmed(one.strip('"'), stem) + '"' * one.endswith('"')
-        if "~" not in one
-        else _stemmed(one.partition('"')[0], stem) + '"' + one.partition('"')[2]
-        for one in text.split()
+    stem = Stemmer.Stemmer(by, 0).stemWord
+    return re.sub("#?[^\\W0-9]+", lambda found: found[0] if found[0][0] == "#" else stem(found[0]), text)
+
+
+def _holds(query, asked: str | None, words: list[str], spoken: str | None, stems: str | None) -> bool:
+    """The oracle: by stems of a language that both have, or by words as the stream cuts them, each in its own case."""
+    asked, spoken = asked or stems, spoken or stems
+    named = [word.removeprefix("#") for word in words]
+
+    def holds(node: str) -> bool:
+        forms = {stems, asked} if asked == spoken else {stems}
+        return any(
+            query_holds(_formed(node, asked, by), {}, {}, [_formed(word, spoken, by) for word in some])
+            for by in ({stems} if node.endswith("*") else forms)
+            for some in (words, named)
+        )
+
+    return all(
+        {"all": all, "any": any, "none": lambda each: not any(each)}[name](map(holds, members))
+        for name, members in query.items()
     )
 
 
-def _stemmed(word: str, stem) -> str:
-    return "#" + stem(word[1:]) if word.startswith("#") else stem(word)
-
-
-def _holds(query, asked, words: list[str], spoken) -> bool:
-    """The oracle: of one language by stems, else by words as they are written, each in the case of its language."""
-    stemmed = asked == spoken
-
-    def formed(node):
-        if isinstance(node, str):
-            return _formed(node, asked, stemmed)
-        return {name: list(map(formed, members)) for name, members in node.items()}
-
-    def atoms(node) -> bool:
-        if isinstance(node, dict):
-            held = {name: [atoms(one) for one in members] for name, members in node.items()}
-            return all({"all": all, "any": any}.get(name, lambda e: not any(e))(each) for name, each in held.items())
-        if node.endswith("*"):  # words begin as they are written, whatever their stems are
-            return query_holds(_formed(node, asked, False), {}, {}, [_cased(word, spoken) for word in words])
-        # hashtags have no stem, the words that they name have
-        tags, named = [_formed(word, spoken, stemmed and word[0] != "#") for word in words], words
-        named = [_formed(word.removeprefix("#"), spoken, stemmed) for word in words]
-        own = _of_tags(node, asked, stemmed)
-        return query_holds(own, {}, {}, tags) or query_holds(own, {}, {}, named)
-
-    return atoms(query)
-
-
-def _of_tags(node: str, language, stemmed: bool) -> str:
-    if not node.startswith('"'):
-        return _formed(node, language, stemmed and node[0] != "#")
-    inner, _, slop = node[1:].partition('"')
-    return '"' + " ".join(_of_tags(word, language, stemmed) for word in inner.split()) + '"' + slop
-
-
-def test_messages_meet_by_stems_in_their_language_and_as_they_are_written_in_others():
-    engine, draw = skyray.Engine(window="count:5000", clock=lambda: 1e9), random.Random(7)
+@pytest.mark.parametrize("stems", [None, "english"])
+def test_messages_meet_by_stems_in_their_language_and_as_the_stream_cuts_them_in_others(stems):
+    engine = skyray.Engine(window="count:5000", stemming=stems or "", clock=lambda: 1e9)
+    draw = random.Random(7)
+    codes: dict[str | None, str] = {"english": "en", "turkish": "tr"} if stems else {}
     asked = {}
     for number, (query, lang) in enumerate((query, lang) for query in QUERIES for lang in LANGUAGES):
         asked[f"q{number}"] = query, lang
-        engine.subscribe(subscription_id=f"q{number}", query=query, lang=lang, **EVERYWHERE)
+        engine.subscribe(subscription_id=f"q{number}", query=query, lang=codes.get(lang, lang), **EVERYWHERE)
     for number, (words, lang) in enumerate((words, lang) for words in ("häuser run", "#KIZ") for lang in LANGUAGES):
+        common = {"keywords": words, "lang": lang}
         asked[f"k{number}"] = {"all": words.split()}, lang
-        engine.subscribe(subscription_id=f"k{number}", keywords=words, lang=lang, **EVERYWHERE)
+        engine.subscribe(subscription_id=f"k{number}", **common, **EVERYWHERE)
         asked[f"m{number}"] = {"any": words.split()}, lang
-        engine.subscribe(subscription_id=f"m{number}", keywords=words, match="any", lang=lang, **EVERYWHERE)
+        engine.subscribe(subscription_id=f"m{number}", match="any", **common, **EVERYWHERE)
         asked[f"n{number}"] = {"all": ["haus"], "none": words.split()}, lang
-        engine.subscribe(subscription_id=f"n{number}", keywords="haus", not_keywords=words, lang=lang, **EVERYWHERE)
-        asked[f"r{number}"] = {"any": words.split()}, lang
         engine.subscribe(
-            subscription_id=f"r{number}", kind="topk", k=5000, alpha=0.5, keywords=words, lang=lang, **PLACE
+            subscription_id=f"n{number}", **common | {"keywords": "haus", "not_keywords": words}, **EVERYWHERE
         )
+        asked[f"r{number}"] = {"any": words.split()}, lang
+        engine.subscribe(subscription_id=f"r{number}", kind="topk", k=5000, alpha=0.5, **common, **PLACE)
     sent = [(draw.choices(WORDS, k=draw.randint(1, 5)), draw.choice(LANGUAGES)) for _ in range(300)]
     found = set()
     for first in range(0, len(sent), 60):
-        rows = [{"text": " ".join(words), "lang": lang, "time": 1, **PLACE} for words, lang in sent[first : first + 60]]
+        rows = [
+            {"text": " ".join(words), "lang": codes.get(lang, lang), "time": 1, **PLACE}
+            for words, lang in sent[first : first + 60]
+        ]
         found |= {(one["subscription_id"], one["seq"]) for one in engine.publish(rows)}
+    assert not engine.misfits
     wanted = {
         (name, seq)
         for name, (query, lang) in asked.items()
         for seq, (words, spoken) in enumerate(sent)
-        if _holds(query, lang, words, spoken)
+        if _holds(query, lang, words, spoken, stems)
     }
     assert {name for name, _ in wanted} == set(asked), "each meets some"
     assert found == wanted, sorted(found ^ wanted)[:5]
@@ -126,8 +113,8 @@ def test_messages_meet_by_stems_in_their_language_and_as_they_are_written_in_oth
 
 def test_kernel_has_the_words_of_languages_as_the_vocabulary_has():
     texts = [in_language(f"{' '.join(WORDS)} BTC&ETH 東京都\u2029Häuser", lang or "") for lang in LANGUAGES]
-    for folds in (False, True):
-        vocabulary = Vocabulary.of_counts([{"haus": 1}], folds_accents=folds, most_terms=200)
+    for folds, stems in ((False, ""), (True, "english")):
+        vocabulary = Vocabulary.of_counts([{"haus": 1}], stems, folds, most_terms=200)
         words = MessageWords(vocabulary)
         cut = words.cut(texts)
         first, new = vocabulary.first_id, words.new_terms(cut)
@@ -140,8 +127,6 @@ def test_kernel_has_the_words_of_languages_as_the_vocabulary_has():
                 assert ids == vocabulary.order_of(text) and -1 not in ids
         early = words.terms(words.cut(texts), [first] * len(texts)).ids
         assert {*early.tolist()} == {-1, JOINED_ID, NAMED_ID - JOINED_ID, NAMED_ID + 1, first, NAMED_ID - first}
-        one = Vocabulary.of_counts([{"haus": 1}], "german", folds, most_terms=200)
-        assert one.order_of(in_language("Häuser", "english")) == one.order_of("Häuser"), "it stems all words alike"
 
 
 def test_language_of_a_message_is_logged_and_counts_for_its_content():
@@ -163,14 +148,25 @@ def test_language_that_is_none_means_nothing_in_a_message_and_refuses_a_subscrip
     engine = skyray.Engine(window="count:9", clock=lambda: 1e9)
     engine.subscribe(subscription_id="s", keywords="häuser", **EVERYWHERE)
     assert len(engine.publish([{"text": "häuser", "lang": lang, **PLACE} for lang in ("en", 7, None, "")])) == 4
-    assert not engine.misfits
-    with pytest.raises(InputError, match="lang is 'en': choose one of arabic, .*yiddish") as refused:
+    with pytest.raises(InputError, match="lang is 'en': choose one of arabic, .*yiddish [(]") as refused:
         engine.subscribe(subscription_id="t", keywords="häuser", lang="en", **EVERYWHERE)
     assert refused.value.reason_code == "bad_lang"
     engine.subscribe(subscription_id="free", keywords="x", lng=7, **EVERYWHERE)  # columns of its owner
     stems = skyray.Engine(window="count:9", stemming="german", clock=lambda: 1e9)
-    with pytest.raises(InputError, match="stems all words in german: leave lang out"):
-        stems.subscribe(subscription_id="t", keywords="häuser", lang="english", **EVERYWHERE)
-    stems.subscribe(subscription_id="s", keywords="häuser", lang="german", **EVERYWHERE)
-    rows = [{"text": "Haus", "lang": lang, **PLACE} for lang in ("german", "english", None)]
-    assert [one["seq"] for one in stems.publish(rows)] == [0, 1, 2] and stems.misfits == {"lang": 1}
+    with pytest.raises(InputError, match="lang is 'xx': choose one of arabic, .*yiddish, or its code, such as de"):
+        stems.subscribe(subscription_id="t", keywords="häuser", lang="xx", **EVERYWHERE)
+
+
+def test_language_of_the_stream_is_as_none():
+    assert {CODES[code] for code in CODES} == LANGUAGES_OF_STEMS - {"porter", "dutch_porter"}
+    for code, name in CODES.items():  # the stemmer has codes, which it does not tell
+        assert Stemmer.Stemmer(code).stemWords(WORDS) == Stemmer.Stemmer(name).stemWords(WORDS)
+        assert (
+            language_of(code, "") == "" and language_of(name, "") == name == language_of(code, "porter") or code == "en"
+        )
+    assert [language_of(lang, "porter") for lang in ("en", "english", "porter", "nl")] == ["", "", "", "dutch"]
+    stemmed = [
+        parse_message({"text": "Haus", "lang": lang, **PLACE}, stem_language="german")
+        for lang in (None, "de", "german")
+    ]
+    assert stemmed[0] == stemmed[1] == stemmed[2]
