@@ -317,6 +317,8 @@ class LogWriter:
         if self._kernels is None:
             return frozenset()
         kinds = [row.columns.get("kind") for row in rows if isinstance(row, Subscribe)]
+        if not kinds:
+            return frozenset()
         named = {kind for kind in kinds if isinstance(kind, str)}  # what is no text is refused later
         return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
