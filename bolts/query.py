@@ -167,10 +167,13 @@ class QueryBolt(Bolt):
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
         if delivery.stream in ("whole", "parts"):
-            number = payload.boundary.number
-            self.inputs.put(number, "parts", self._own_part(payload))
-            if not payload.has_changes:
-                self.inputs.put(number, "changes", unchanged(number))
+            number, part = payload.boundary.number, self._own_part(payload)
+            if not part.has_changes and self.inputs.take_whole(number):
+                self._process(unchanged(number), part)
+            else:
+                self.inputs.put(number, "parts", part)
+                if not part.has_changes:
+                    self.inputs.put(number, "changes", unchanged(number))
             self._advance()
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)

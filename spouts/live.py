@@ -10,7 +10,6 @@ the topology by `topology.wiring`.
 """
 
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,6 +40,7 @@ from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
+from topology.core.wakeup import Wakeup
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -83,15 +83,9 @@ class LogSource(MessageSource):
         self._next_seq = 0
 
     @property
-    def came(self) -> threading.Event | None:
+    def came(self) -> Wakeup | None:
         """Set when there may be something to read; None if another process writes the log."""
         return None if self._handover is None else self._handover.came
-
-    def read_now(self) -> Rows | None:
-        """As `read`; what comes later sets `came`."""
-        if self._handover is not None:
-            self._handover.came.clear()
-        return self.read()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -232,7 +226,7 @@ class LoggedMessages(MessageSpout):
 
     def _next(self) -> StreamBatch | None:
         source, until_s = self._log_source, self._context.now() + self.poll_s
-        while (rows := source.read_now()) is None:
+        while (rows := source.read()) is None:
             left_s = until_s - self._context.now()
             if not 0.0 < left_s <= self.poll_s:
                 return self.cutter.cut_empty()._replace(has_changes=False)

@@ -205,7 +205,7 @@ class _Protocol(HttpToolsProtocol):
         async def send_event(event: Message) -> None:
             nonlocal is_sized, start
             if event["type"] == "http.response.start":
-                is_sized = any([name.lower() == b"content-length" for name, _ in event["headers"]])
+                is_sized = any(name.lower() == b"content-length" for name, _ in event["headers"])
                 if old:
                     cycle.chunked_encoding = False
                 if cycle.waiting_for_100_continue:
