@@ -24,8 +24,6 @@ from spouts.log import Record
 from spouts.messages import MessageBlock, keys_of
 from spouts.versions import Objects
 
-_ROLES = (*MESSAGE_ROLES, "lang")
-
 
 def parse_message(
     row: Any,
@@ -46,7 +44,7 @@ def parse_message(
         row = {**row, "op": DELETE}
     if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
         row = {**row, "object_id": row.get("id")}
-    parsed = message_row(RawMessage(**{role: row.get(role) for role in _ROLES}), space)
+    parsed = message_row(RawMessage(*map(row.get, MESSAGE_ROLES), lang=row.get("lang")), space)
     if isinstance(parsed, str) or not len(schema):
         return parsed
     read = read_attributes(row, schema)
@@ -185,7 +183,7 @@ def weighed(
     x, y = space.project(lon, lat)
     found = with_named_words(words.ids, words.offsets, weigh(words, vocabulary.idf))
     if vocabulary.grows:
-        rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
+        rows = np.arange(seq.shape[0]).repeat(words.offsets[1:] - words.offsets[:-1])
         found = vocabulary.beginnings.added_to(vocabulary, with_named(words.ids), rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)

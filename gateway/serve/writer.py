@@ -282,7 +282,8 @@ class LogWriter:
 
     def _advance(self) -> None:
         """Take a request, or close the batch that is due."""
-        self._expire()
+        if not self.batching.open:  # else it was done before the first row of the batch
+            self._expire()
         self._unpark()
         left_s = self._left_s()
         full = self.batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
