@@ -524,6 +524,11 @@ class DeliveryBolt(Bolt):
             fresh = take_rows(updates, ~self.covered.has(updates.as_of, hashes))
         if len(fresh):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
+        if self.timeline is None and not self.steady_from and updates.as_of.shape[0] == 1:  # as in most small batches
+            boundary, published_s = self.open[-1]
+            if boundary.first_seq <= updates.as_of[0] <= boundary.last_seq:
+                self.context.record_latency(now_s - published_s)
+                return
         # The latency of a late update counts from the publication of the batch that it belongs to.
         last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
         rows = _rows_of_each(updates.as_of, last_seqs)

@@ -114,7 +114,7 @@ class LogSource(MessageSource):
     def read(self) -> Rows | None:
         """The rows of the next record with messages; None while there is none."""
         while True:
-            place = self.place
+            place = self._next_seq, self._reader.offset
             handed = self._handover.batches.take(place[1]) if self._handover is not None else None
             if handed is None and not self.more:
                 return None
@@ -186,10 +186,12 @@ class LoggedMessages(MessageSpout):
         self.most_terms = most_terms
         self.space = space
         self._places: deque[tuple[int, int]] = deque()  # of records whose messages may have to be read again
+        self._log_source: LogSource  # made by `open_source`
 
     def open_source(self) -> LogSource:
         words = LoggedWords(self.log, self.vocabulary, self.most_terms)
-        return LogSource(self.log, words, self.cutter.window, self.space)
+        self._log_source = LogSource(self.log, words, self.cutter.window, self.space)
+        return self._log_source
 
     def ready(self) -> bool:
         """See `Spout.ready`: the log has a record that is not published yet."""
@@ -214,11 +216,6 @@ class LoggedMessages(MessageSpout):
     def report(self) -> dict[str, Any]:
         """Beside the counts: `unknown_words`."""
         return super().report() | {"unknown_words": self._log_source.unknown_words}
-
-    @property
-    def _log_source(self) -> LogSource:
-        assert isinstance(self._source, LogSource), "open() comes first"
-        return self._source
 
     def _feed(self, rows: Rows, first_seq: int) -> None:
         self._places.append(self._log_source.last)

@@ -142,7 +142,8 @@ def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
 async def log_rows(door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf) -> list[Outcome]:
     """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
     rows, taken, size_bytes = await _made(data, row_of)
-    return _in_place(rows, await door.submit(taken, size_bytes, caller) if taken else [])
+    outcomes = await door.submit(taken, size_bytes, caller) if taken else []
+    return outcomes if len(taken) == len(rows) else _in_place(rows, outcomes)
 
 
 async def _made(data: Sequence[bytes], row_of: RowOf) -> tuple[list[Row | Outcome], list[Row], int]:

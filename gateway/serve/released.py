@@ -88,7 +88,7 @@ class Released(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(column.nbytes for column in self) + _OWN_BYTES
+        return sum([column.nbytes for column in self]) + _OWN_BYTES
 
     def rows_of(self, wanted: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
         """Rows between two of the subscriptions that `wanted`, bool[names], has."""
@@ -139,7 +139,7 @@ class UpdateColumns(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(column.nbytes for column in self)
+        return sum([column.nbytes for column in self])
 
     def where(self, rows: np.ndarray) -> "UpdateColumns":
         """Some rows, by a mask or numbers."""
