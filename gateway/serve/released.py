@@ -289,10 +289,13 @@ class UpdateRows:
         tails = [tag.encode() for tag in tags]
         columns: list[np.ndarray | int] = []
         literals: list[bytes] = []
+        end_of_literals = len(pieces.starts)
 
         def place(some: list[bytes]) -> int:
-            literals.extend(some)
-            return len(pieces.starts) + len(literals) - len(some)
+            nonlocal literals, end_of_literals
+            begins, end_of_literals = end_of_literals, end_of_literals + len(some)
+            literals += some
+            return begins
 
         for number, literal in enumerate(before):
             begins = [(tail if number else b"") + literal + head for head, tail in zip(heads, tails, strict=True)]

@@ -79,6 +79,7 @@ def keep(table: Table) -> Table:
     views: dict[int, np.ndarray] = {}
     sealed: Any = _seal(table, views)
     distinct = {id(array): array for array in views.values() if array.nbytes}
+    _kept_kinds.add(type(table))
     for each in (table, sealed):
         _KEPT[id(each)] = each, sealed, distinct
     return sealed
@@ -86,6 +87,8 @@ def keep(table: Table) -> Table:
 
 #: What `keep` has sealed: by identity the table, its sealed form, and the distinct arrays of that with any bytes.
 _KEPT: dict[int, tuple[tuple[Any, ...], tuple[Any, ...], dict[int, np.ndarray]]] = {}
+#: Their classes.
+_kept_kinds: set[type] = set()
 #: The last large table of arrays that was sealed, with the same; replaced as one, since several threads may seal.
 _last: tuple[tuple[Any, ...], dict[int, np.ndarray]] = ((), {})
 #: The tuple classes that were met, and whether they have more than `_LARGE` fields.
@@ -134,9 +137,9 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
         elif kind in _tables or isinstance(field, tuple):
             if kind not in _tables:
                 _tables[kind] = tuple.__len__(field) > _LARGE
-            if field is _last[0]:
-                views.update(_last[1])
-            elif (kept := _KEPT.get(id(field))) is not None:
+            if field is (last := _last)[0]:
+                views.update(last[1])
+            elif kind in _kept_kinds and (kept := _KEPT.get(id(field))) is not None:
                 sealed = kept[1]
                 views.update(kept[2])
             else:
