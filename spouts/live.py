@@ -10,7 +10,6 @@ the topology by `topology.wiring`.
 """
 
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,6 +40,7 @@ from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
+from topology.core.wakeup import Wakeup
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -81,15 +81,9 @@ class LogSource(MessageSource):
         self._next_seq = 0
 
     @property
-    def came(self) -> threading.Event | None:
+    def came(self) -> Wakeup | None:
         """Set when there may be something to read; None if another process writes the log."""
         return None if self._handover is None else self._handover.came
-
-    def read_now(self) -> Rows | None:
-        """As `read`; what comes later sets `came`."""
-        if self._handover is not None:
-            self._handover.came.clear()
-        return self.read()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -118,7 +112,7 @@ class LogSource(MessageSource):
     def read(self) -> Rows | None:
         """The rows of the next record with messages; None while there is none."""
         while True:
-            place = self.place
+            place = self._next_seq, self._reader.offset
             handed = self._handover.batches.take(place[1]) if self._handover is not None else None
             if handed is None and not self.more:
                 return None
@@ -190,10 +184,12 @@ class LoggedMessages(MessageSpout):
         self.most_terms = most_terms
         self.space = space
         self._places: deque[tuple[int, int]] = deque()  # of records whose messages may have to be read again
+        self._log_source: LogSource  # made by `open_source`
 
     def open_source(self) -> LogSource:
         words = LoggedWords(self.log, self.vocabulary, self.most_terms)
-        return LogSource(self.log, words, self.cutter.window, self.space)
+        self._log_source = LogSource(self.log, words, self.cutter.window, self.space)
+        return self._log_source
 
     def ready(self) -> bool:
         """See `Spout.ready`: the log has a record that is not published yet."""
@@ -219,18 +215,13 @@ class LoggedMessages(MessageSpout):
         """Beside the counts: `unknown_words`."""
         return super().report() | {"unknown_words": self._log_source.unknown_words}
 
-    @property
-    def _log_source(self) -> LogSource:
-        assert isinstance(self._source, LogSource), "open() comes first"
-        return self._source
-
     def _feed(self, rows: Rows, first_seq: int) -> None:
         self._places.append(self._log_source.last)
         super()._feed(rows, first_seq)
 
     def _next(self) -> StreamBatch | None:
         source, until_s = self._log_source, self._context.now() + self.poll_s
-        while (rows := source.read_now()) is None:
+        while (rows := source.read()) is None:
             left_s = until_s - self._context.now()
             if not 0.0 < left_s <= self.poll_s:
                 return self.cutter.cut_empty()._replace(has_changes=False)

@@ -292,18 +292,20 @@ class WriteAheadLog:
         """
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
-        record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
+        changes = tuple(batch.changes)
         self._clock.take_all(block.time_us, block.ahead, batch.message_came_s)
         self._clock.note_changes(batch.ends_with_change, batch.came_s[-1])
         if not len(block):
-            self._append(record, changes=batch.checked)
+            self._append(Record(-1, self.line, 0, changes, batch.lines), changes=batch.checked)
             return
         admitted, terms, handed = self._weigh(block)
         if self.living is not None:
             block = block.having(previous=self.living.take(first, block, terms))
         self._recent.put(first, block)
-        last_seq = first + len(block) - 1
-        record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
+        count = len(block)
+        record = Record(
+            first + count - 1, self.line, count, changes, batch.lines, admitted=admitted, block=block, terms=terms
+        )
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:

@@ -168,7 +168,7 @@ class KeyRing:
 
     def __init__(self, path: Path):
         self.has_existed = False
-        self._path = path
+        self._path, self._file = path, os.fspath(path)
         self._reading = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._keys: dict[str, Key] = {}
@@ -178,7 +178,7 @@ class KeyRing:
         """The keys by id. Raises InputError if the file cannot be read."""
         with self._reading:
             try:
-                status = os.stat(self._path)
+                status = os.stat(self._file)
             except FileNotFoundError:
                 stamp = None
             else:

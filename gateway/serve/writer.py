@@ -35,6 +35,7 @@ from matching.subscription_rows import CheckedRows, PlainRows
 from matching.subscription_words import read_as
 from matching.validate import ParsedMessage
 from spouts.log import Origin
+from topology.core.wakeup import Wakeup
 from topology.preparing import Preparing
 from topology.warmup import WORDS
 
@@ -188,7 +189,7 @@ class LogWriter:
         self._requests: FairQueue[_Request] = FairQueue()
         self._parked: list[_Parked] = []
         self._room, self._parked_room = (Room(MOST_WAITING, MOST_WAITING_BYTES) for _ in range(2))
-        self._came = threading.Condition()
+        self._lock, self._wakeup = threading.Lock(), Wakeup()
         self._processed: list[_Request] = []
         self._taken = 0  # rows since the last batch
         self._current: _Request | None = None  # some of its rows are being taken
@@ -209,7 +210,7 @@ class LogWriter:
     @property
     def parks(self) -> bool:
         """Whether a request waits for the kernels of kinds; later ones then overtake it."""
-        with self._came:
+        with self._lock:
             return bool(self._parked)
 
     @property
@@ -236,7 +237,7 @@ class LogWriter:
         """
         unprepared = self._unprepared(rows)
         request = _Request(caller, rows, size_bytes, time.monotonic(), report, [])
-        with self._came:
+        with self._lock:
             room = self._parked_room if unprepared else self._room
             if self._closing or self.failure is not None or not room.has(caller, len(rows), size_bytes):
                 return False
@@ -245,7 +246,7 @@ class LogWriter:
                 self._parked.append(_Parked(request, unprepared))
             else:
                 self._put(request)
-                self._came.notify()
+                self._wakeup.set()
         return True
 
     def begin(self) -> None:
@@ -255,9 +256,9 @@ class LogWriter:
 
     def finish(self) -> None:
         """Accept no more requests; `ended` is set once those that wait are durable."""
-        with self._came:
+        with self._lock:
             self._closing = True
-            self._came.notify()
+        self._wakeup.set()
 
     def _run(self) -> None:
         try:
@@ -270,7 +271,7 @@ class LogWriter:
             self._give_up_parked("the server ended before the kernels of its kind were there; send it again")
         except BaseException as error:
             self.failure = error  # the driver raises it
-            with self._came:
+            with self._lock:
                 left = [*self._requests, *(one.request for one in self._parked), *self._processed]
                 self._requests, self._parked = FairQueue(), []
             left += [self._current] if self._current else []
@@ -282,7 +283,8 @@ class LogWriter:
 
     def _advance(self) -> None:
         """Take a request, or close the batch that is due."""
-        self._expire()
+        if not self.batching.open:  # else it was done before the first row of the batch
+            self._expire()
         self._unpark()
         left_s = self._left_s()
         full = self.batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
@@ -291,9 +293,9 @@ class LogWriter:
             return
         if not self.batching.open and not self._requests:
             self.batching.pass_time(time.monotonic())
-        with self._came:
-            if not self._requests and not self._closing:
-                self._came.wait(min(max(0.0, left_s), _LOOK_S))
+        if not self._requests and not self._closing:
+            self._wakeup.wait(min(max(0.0, left_s), _LOOK_S))
+        with self._lock:
             if not self._requests:
                 return
             self._current = self._requests.take()
@@ -310,14 +312,15 @@ class LogWriter:
     def _wake(self) -> None:
         """The topology is idle: an open batch does not linger; for any thread."""
         if self.batching.open:
-            with self._came:
-                self._came.notify()
+            self._wakeup.set()
 
     def _unprepared(self, rows: Sequence[Row]) -> frozenset[str]:
         """The kinds of rows whose kernels are not there; they are prepared from now on."""
         if self._kernels is None:
             return frozenset()
         kinds = [row.columns.get("kind") for row in rows if isinstance(row, Subscribe)]
+        if not kinds:
+            return frozenset()
         named = {kind for kind in kinds if isinstance(kind, str)}  # what is no text is refused later
         return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
@@ -325,7 +328,7 @@ class LogWriter:
         """Requests whose kinds are ready now come next, in the order in which they came."""
         if not self._parked or self._kernels is None:
             return
-        with self._came:
+        with self._lock:
             parked, self._parked = self._parked, []
             for one in parked:
                 if not all(self._kernels.is_ready(kind) for kind in one.kinds):
@@ -336,7 +339,7 @@ class LogWriter:
                 self._put(request)
 
     def _give_up_parked(self, why: str) -> None:
-        with self._came:
+        with self._lock:
             parked, self._parked = self._parked, []
         for one in parked:
             one.request.report([{"status": "failed", "reason": "not_durable", "detail": why}] * len(one.request.rows))
@@ -349,7 +352,7 @@ class LogWriter:
         first = len(request.outcomes)
         rows = self._written_out(request.rows[first : first + TURN_ROWS])
         is_last = first + len(rows) == len(request.rows)
-        with self._came:
+        with self._lock:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, PublishedRow)]
         if len(messages) == len(rows) >= MANY and not self.batching.table_is_full:
@@ -371,7 +374,7 @@ class LogWriter:
                     self._take_plain(rows[start:stop], checked.plain.part(place, place + stop - start), request)
         self._current = None
         if not is_last:
-            with self._came:
+            with self._lock:
                 self._requests.put(request.caller, request, first=not request.caller)
         elif self.batching.open:
             self._processed.append(request)
