@@ -6,16 +6,19 @@ waits for them at its end.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gateway.live.update_listener import MessageText
+from gateway.live.write_ahead_log import LoggedValues
+from gateway.runs.message_rows import Row
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader
-from gateway.serve.included import IncludedValues
+from gateway.runs.run_versions import RunVersions
+from gateway.serve.included import Include, IncludedValues
 from gateway.serve.released import LookUp
 from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import END, Parts
@@ -147,7 +150,11 @@ class Deliveries:
             with lock:
                 return run.texts(seqs)
 
-        self.begin_parts(folder, str(run.report.get("run")), ends, texts)
+        def rows(seqs: Iterable[int]) -> dict[int, Row]:
+            with lock:
+                return run.messages(seqs)
+
+        self.begin_parts(folder, str(run.report.get("run")), ends, texts, _included(run, ends, rows))
 
     @contextmanager
     def at_checkpoints(self, folder: Path, show: Callable[[Any], None] | None) -> Iterator["AtCheckpoints"]:
@@ -293,3 +300,32 @@ class AtCheckpoints:
             self._begin()
         except EngineError as error:
             driver_log().warning("delivers_at_the_end", why=str(error))
+
+
+def _included(
+    run: RunReader, ends: Sequence[int], read: Callable[[Iterable[int]], dict[int, Row]]
+) -> IncludedValues | None:
+    """What updates carry besides where subscriptions of a run ask for it; None if none does.
+
+    `ends` and `read` as of `IncludedValues`: `read` gives the messages.
+    """
+    wanted, standing = dict[str, Include](), dict[str, bool]()
+    known = {kind.name: kind.standing for kind in run.kinds}
+    for row in run.subscription_rows():
+        name, include = str(row.get("subscription_id")), row.get("include")
+        wanted.pop(name, None)  # the last of an id decides, as in a live stream
+        if row.get("kind") in known and (include is True or isinstance(include, list)):
+            wanted[name], standing[name] = include, known[row["kind"]]
+    if not wanted:
+        return None
+    schema, versions = run.vocabulary.attributes, RunVersions(run) if run.objects else None
+
+    def values(seqs: Iterable[int]) -> dict[int, LoggedValues]:
+        found = {}
+        for seq, row in read(seqs).items():
+            before = {} if versions is None else versions.at(seq - 1, [versions.names[seq]])
+            attributes = tuple(row.attributes.get(one.name) for one in schema.attributes)
+            found[seq] = LoggedValues(attributes, next(iter(before.values()), -1))
+        return found
+
+    return IncludedValues(wanted, standing.__getitem__, values, lambda: schema, ends)

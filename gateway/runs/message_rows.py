@@ -20,7 +20,7 @@ from matching.validate import ParsedMessage
 from spouts.columns import AHEAD, first_line
 from spouts.message_files import list_message_files, opened
 
-_COLUMNS = ("message_id", "lon", "lat", "event_time", "text", "terms", "word_order", AHEAD)
+_COLUMNS = ("message_id", "object_id", "lon", "lat", "event_time", "text", "terms", "word_order", AHEAD)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Bytes of groups that are kept: some 800,000 messages as short as tweets.
 KEPT_BYTES = 128 * 2**20
@@ -41,6 +41,7 @@ class Row(NamedTuple):
     terms: frozenset[int]
     ahead: bool = False
     attributes: Mapping[str, Any] = {}
+    object_id: str = ""
 
 
 class _Group(NamedTuple):
@@ -129,7 +130,8 @@ def _row(row: dict[str, Any]) -> Row:
         for name, value in row.items()
         if name.startswith((ATTRIBUTE, KEPT)) and value is not None
     }
-    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes)
+    object_id = row.get("object_id") or row["message_id"]
+    return Row(*place, row.get("event_time"), row.get("text") or "", terms, bool(row.get(AHEAD)), attributes, object_id)
 
 
 def _terms_of(order: Sequence[int] | Int32) -> frozenset[int]:
@@ -145,4 +147,4 @@ def message_row(parsed: ParsedMessage, order: Sequence[int] | Int32, schema: Att
     named = zip(schema.attributes, parsed.attributes, strict=False)
     attributes = {one.name: value for one, value in named if value is not None}
     place = parsed.message_id, parsed.lon, parsed.lat
-    return Row(*place, moment, parsed.text, _terms_of(order), parsed.ahead, attributes)
+    return Row(*place, moment, parsed.text, _terms_of(order), parsed.ahead, attributes, parsed.object_id)

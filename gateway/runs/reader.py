@@ -409,7 +409,10 @@ class RunReader:
     def texts(self, seqs: Iterable[int]) -> dict[int, MessageText]:
         """These messages as updates have them, by seq."""
         rows = self.messages(seqs)
-        return {seq: MessageText(row.message_id, row.text, row.lon, row.lat) for seq, row in rows.items()}
+        return {
+            seq: MessageText(row.message_id, row.text, row.lon, row.lat, row.object_id if self.objects else "")
+            for seq, row in rows.items()
+        }
 
     def join(
         self, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[Subscriber]]

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from bolts.sinks import UPDATE_SCHEMA
-from gateway.live.update_listener import MessageText
 from gateway.runs.explaining import explain_in, last_boundary, number_as_of, scores_in
 from gateway.runs.oracle_replay import boundary_ends
 from gateway.runs.reader import RunReader, Subscriber, active_at
@@ -119,7 +118,7 @@ class Replay:
         rest = rows.size > limit and not newest
         rows = rows[-limit:] if newest else rows[:limit]
         through = wanted.through
-        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self._texts)
+        found = UpdateRows(self._updates, rows[::-1] if newest else rows, self.run.texts)
         rest |= len(found) < rows.size and not newest
         found = found.turned() if newest else found
         rows = found.rows
@@ -226,13 +225,6 @@ class Replay:
             for seq, row in sorted(rows.items())
             if (row.text if self._versions is None else self._versions.is_last(seq, through))
         ]
-
-    def _texts(self, seqs: Iterable[int]) -> dict[int, MessageText]:
-        """Messages as updates have them, over objects with these."""
-        texts, versions = self.run.texts(seqs), self._versions
-        if versions is None:
-            return texts
-        return {seq: text._replace(object_id=versions.names[seq]) for seq, text in texts.items()}
 
     def _rows(self, wanted: Wanted) -> np.ndarray:
         """Row numbers of updates."""

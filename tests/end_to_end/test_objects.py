@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,10 +10,12 @@ import pytest
 
 import skyray
 from distribution.routers import ROUTERS
+from gateway.commands.delivering import Deliveries
 from gateway.engine import Engine
 from gateway.runs.explaining import explain
 from gateway.runs.verify import verify_run
 from gateway.serve.replay import Replay
+from gateway.serve.update_parts import END, Parts, Position
 from matching.errors import ConfigError, InputError
 from tests.support.endpoints import Endpoint
 from tests.support.etl_folder import random_rows, write_etl
@@ -112,14 +115,16 @@ def test_run_of_objects_is_exact_with_signatures(tmp_path, signatures):
     assert verify_run(tmp_path / "out", None).exact
 
 
-def test_updates_of_objects_name_the_object_and_a_leave_the_version_that_it_ends(tmp_path):
+def test_updates_of_objects_name_the_object_and_a_leave_the_version_that_it_ends(tmp_path, monkeypatch):
+    """Sinks of a run get the attributes that are asked for, as those of a live stream; of files readers join them."""
     rows = random_rows(6, seed=1)
     for row, lon, text in zip(rows, (5.0, 0.5, 0.6, 9.0, 0.5, 0.0), "abcdef", strict=True):
         row |= {"lon": lon, "lat": 0.0, "terms": [11], "counts": [1], "weights": [1.0], "object_id": "car"}
+        row |= {"attribute_price": None if text == "c" else float(row["seq"] // 2)}
         row |= {"west": lon, "east": lon, "south": 0.0, "north": 0.0, "message_id": text}
     rows[5] |= {"op": 1, "terms": [], "counts": [], "weights": []}
-    write_etl(tmp_path / "etl", rows)
-    row = {"subscription_id": "s", "kind": "boolean", "keywords": "w11", "region": [0, -1, 1, 1]}
+    write_etl(tmp_path / "etl", rows, attributes=PRICE)
+    row = {"subscription_id": "s", "kind": "boolean", "keywords": "w11", "region": [0, -1, 1, 1], "include": ["price"]}
     (tmp_path / "asked.jsonl").write_text(json.dumps(row) + "\n")
     for sink in ("parquet", "jsonl"):
         run(settings(tmp_path, sink, batch="2", window="count:1", sink=sink))
@@ -134,6 +139,20 @@ def test_updates_of_objects_name_the_object_and_a_leave_the_version_that_it_ends
     ]
     lines = [json.loads(line) for path in (tmp_path / "jsonl" / "updates").glob("*.jsonl") for line in path.open()]
     assert lines == found
+    given: list[Any] = []
+    monkeypatch.setattr(Deliveries, "begin_parts", lambda _, *those: given.extend(those))
+    Deliveries([]).begin_run(tmp_path / "parquet")
+    folder, _, *rest = given
+    sent, _ = Parts(folder / "updates", *rest).read_after(Position(-1, END), 5)
+    rows = [json.loads(update.data) for update in sent]
+    assert [(one["object_id"], one["message_id"]) for one in rows] == [(one[2], one[3]) for one in told]
+    carried = [(one["attributes"], one.get("previous")) for one in rows]
+    assert carried == [
+        ({"price": 0.0}, None),
+        ({"price": None}, None),
+        ({"price": 2.0}, {"price": 1.0}),
+        ({"price": 2.0}, None),
+    ]
 
 
 def test_run_of_objects_refuses_a_kind_that_serves_none_before_it_starts(tmp_path, monkeypatch):
