@@ -4,7 +4,8 @@
     thresholds-mixed     refills, buffers and time of the threshold rules over three windows; k is 1, 10 and 100 of a
                          third each; what hits and refills take, the constants of `matching.topk.thresholds_cost` go by
     thresholds           the same rules against k, against the window and against the number of subscriptions
-    pruning              what each rule of engine `skype` and of `skype_paper` earns, by leaving it out
+    pruning              what each rule of engine `skype` and of `skype_paper` earns, by leaving it out; and leaves so
+                         small that Lemma 6 of the paper skips cells
     streams              streams that an index may break down on: is every engine exact, and how fast
 
 `--messages-from ETL` has all but the last of real messages.
@@ -40,6 +41,7 @@ _WINDOWS_OF_RULES, _ROUNDS_A_WINDOW = 3, 4
 _K_OF_RULES = (1, 10, 100)
 _OF_RULES = TIME | {"refills a message": "refills_per_message", "entries a buffer": "entries_per_buffer"}
 _COUNTED = TIME | {"postings a message": "scanned_per_message", "pairs a message": "verified_per_message"}
+_COUNTED |= {"cells skipped, share": "cells_skipped_share"}
 #: Engine `skype` with all rules and without each of them; then the paper's likewise, and over a tree for each keyword.
 _WAYS = {"all": Pruning()}
 _WAYS |= {f"no {rule}": Pruning()._replace(**{rule: False}) for rule, on in Pruning()._asdict().items() if on is True}
@@ -50,6 +52,7 @@ _PRUNING |= {
     for rule in PaperRules._fields
 }
 _PRUNING |= {"skype_paper_trees": SkypePaperTrees}
+_PRUNING |= {f"skype_paper_leaf_{leaf}": partial(SkypePaper, leaf=leaf) for leaf in (1_024, 64)}
 _sweep = partial(sweep, engines=("skype", "skype_paper", "skype_paper_trees", "l2_scan", "ciq", "inverted_file"))
 
 
@@ -108,6 +111,13 @@ def _stream(asked: Asked, name: str) -> Bench:
     return Bench(case._replace(facts=case.facts | {"subscriptions": size}), asked.rounds)
 
 
+def _cells_skipped(running: Running) -> Report:
+    """The share of pairs of message and cell that Lemma 6 skips, if it skips any."""
+    engine = running.operator.engine
+    counted = engine.counters() if isinstance(engine, SkypePaper) else {}
+    return {"cells_skipped_share": counted["cells"] / counted["nodes"]} if counted.get("cells") else {}
+
+
 _of_rules = partial(sweep, metrics=_OF_RULES, engines=RULES, turns=_rules)
 
 PAGE = Page(
@@ -126,7 +136,9 @@ PAGE = Page(
             _of_rules("subscriptions", _shares("subscriptions"),
                       lambda asked, size: _rule_case(asked._replace(subscriptions=size))),
         ],
-        "pruning": [sweep("rules", metrics=_COUNTED, engines=_PRUNING)],
+        "pruning": [
+            sweep("rules", metrics=_COUNTED, engines=_PRUNING, turns=partial(time_beside, told=_cells_skipped))
+        ],
         "streams": [_sweep("stream", tuple(STREAMS), _stream, most_s=_MOST_STREAM_S)],
     },
     messages=6_000,
