@@ -4,7 +4,11 @@ import json
 
 import numpy as np
 
-from benchmarks.sustained import Book, Producer, _judged, homes_of, searches_of
+from benchmarks.sustained import Book, Producer, _events_in, _judged, homes_of, searches_of
+from gateway.live.update_listener import MessageText
+from gateway.serve.event_forms import EVENTS
+from gateway.serve.released import RANKS, UpdateRows
+from tests.support.releasing import RawUpdate, released_of
 
 PLACES = np.random.default_rng(5)
 
@@ -39,6 +43,16 @@ def test_searches_reach_the_messages_that_have_both_words_inside_their_square():
         found.append(reached)
     assert [each.tolist() for each in inside] == found
     assert sum(map(len, found)) >= 100
+    assert homes_of([b'{"text": "#ramen", "lon": 1.0, "lat": 2.0}']).words == [["#ramen", "ramen"]]
+
+
+def test_updates_are_read_from_events_and_from_the_lines_of_a_pipe():
+    released = released_of(9, [RawUpdate(f"s{number}", RANKS["match"], number, 9, None) for number in (3, 4)])
+    found = UpdateRows(
+        released, None, lambda seqs: {seq: MessageText(f"m{seq}", '"message_id":"m1"', 1.0, 2.0) for seq in seqs}
+    )
+    for data in (EVENTS.updates(found).data, found.lines()):
+        assert _events_in(data).tolist() == [[3, 3], [4, 4]]
 
 
 def test_a_book_with_a_lost_a_repeated_and_a_foreign_update_is_told_apart():
