@@ -31,7 +31,7 @@ CODES = {
     "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian", "st": "sesotho", "sv": "swedish",
     "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
-#: Begins and ends the language before a text; no text of a row has it.
+#: Begins and ends the language before a text, and the name of a term for matching alone; no text of a row has it.
 MARK = "\0"
 #: Between two columns, where words for matching alone follow: the last one joins these to nothing.
 _BETWEEN = (JOINED, JOINED, JOINED)
@@ -42,6 +42,11 @@ class Piece(NamedTuple):
 
     term: str
     alone: bool
+
+    @property
+    def name(self) -> str:
+        """The term, with a mark if it is for matching alone."""
+        return MARK * self.alone + self.term
 
 
 @lru_cache(maxsize=8)

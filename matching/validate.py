@@ -114,10 +114,10 @@ class RawMessage(NamedTuple):
     north: Any = None
     object_id: Any = None
     op: Any = None
+    lang: Any = None
     deleted: Any = None
     ttl_s: Any = None
     expires_at: Any = None
-    lang: Any = None
 
 
 class ParsedMessage(NamedTuple):

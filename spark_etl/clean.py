@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from matching.attributes import AttributeSchema
-from matching.pieces import JOINED, JOINED_ID
+from matching.languages import MARK
+from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.validate import ParsedMessage
 from spark_etl.ingest import Split, read_blocks
 from spark_etl.options import EtlOptions
@@ -41,7 +42,8 @@ CLEAN_SCHEMA = pa.schema(
         ("op", pa.int32()),
         ("terms", pa.list_(pa.string())),
         ("counts", pa.list_(pa.int32())),
-        ("word_order", pa.list_(pa.int32())),  # the words in order of appearance: places in `terms`, or `JOINED_ID`
+        # the words in order of appearance: places in `terms`, for matching alone as `NAMED_ID` has them, or `JOINED_ID`
+        ("word_order", pa.list_(pa.int32())),
         ("bad_time", pa.bool_()),
         ("misfits", pa.list_(pa.string())),  # columns whose value does not fit, and is missing
         ("expires_us", pa.int64()),  # when a version ends its object
@@ -106,6 +108,8 @@ def clean_split(split: Split, options: EtlOptions) -> Iterator[pa.RecordBatch]:
                 terms += found
                 counts += found.values()
                 places = dict(zip(found, range(len(found)), strict=True)) | {JOINED: JOINED_ID}
+                if row.message.lang:  # words for matching alone have a mark
+                    places |= {MARK + term: NAMED_ID - place for term, place in places.items()}
                 order += map(places.__getitem__, row.terms)
                 attributes.append(row.attributes)
             cuts.append(len(terms))

@@ -133,16 +133,16 @@ class FeedCleaner:
     def _found(self, row: InputRow, options: EtlOptions, place: Mapping[str, Any]) -> Found:
         cleaned = self._cleaner.clean(row.values, row.attributes)
         if isinstance(cleaned, CleanRow):
-            return message_line(cleaned, self._schema, self._ends(row.values))
+            return message_line(cleaned, self._schema, self._as_it_came(row.values))
         return Rejected(cleaned, readable(row.original), {**place, **fault_of(row, cleaned, options).named})
 
-    def _ends(self, values: RawMessage | str) -> dict[str, Any]:
-        """What ends the object, or when; the stream that reads the line checks it, and counts `ttl_s` from then."""
+    def _as_it_came(self, values: RawMessage | str) -> dict[str, Any]:
+        """Its language, and what ends its object, or when; the stream that reads the line knows what these mean."""
         assert not isinstance(values, str), "it was cleaned"
         at_us = expiry_us(None, values.expires_at, None, self._read_time)
         expires_at = moment_of(at_us).isoformat() if isinstance(at_us, int) else _as_json(values.expires_at)
-        deleted = True if is_deletion(values) else None
-        return {"deleted": deleted, "ttl_s": _as_json(values.ttl_s), "expires_at": expires_at}
+        ends = {"deleted": True if is_deletion(values) else None, "ttl_s": _as_json(values.ttl_s)}
+        return {"lang": _as_json(values.lang), **ends, "expires_at": expires_at}
 
 
 class _Picks:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import InputError
-from matching.fields import OBJECT_ROLES, text_columns
+from matching.fields import MESSAGE_ROLES, text_columns
 from matching.pieces import text_of_columns
 from matching.table_values import rows_of_table
 from matching.unpacking import UNPACKING_ERRORS
@@ -227,7 +227,7 @@ def table_rows(
             found = attributes(values)
             named = {one.name: value for one, value in zip(schema.attributes, found, strict=True)}
             own = {} if isinstance(raw, str) else {role: getattr(raw, role) for role in columns}
-            own = {role: value for role, value in own.items() if value is not None or role not in OBJECT_ROLES}
+            own = {role: value for role, value in own.items() if value is not None or role in MESSAGE_ROLES}
             seen = values if isinstance(raw, str) else own | named
             rows.append(InputRow(number, raw, json.dumps(seen, ensure_ascii=False, default=str), found))
     return rows

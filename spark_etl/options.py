@@ -94,11 +94,15 @@ class EtlOptions:
     overwrite: Annotated[bool, "replace the output folder"] = False
 
     def columns(self) -> dict[str, str]:
-        """Role of a message's value (`matching.fields.MESSAGE_ROLES`) -> column; named like the role unless given."""
+        """Role of a message's value (a field of `RawMessage`) -> column; named like the role unless given."""
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
-        ends = dict.fromkeys(OBJECT_ROLES if self.objects else ())
-        return {role: role if name is None else name for role, name in (given | ends).items()}
+        others = dict.fromkeys((*OBJECT_ROLES, "lang") if self.objects else ("lang",))
+        return {role: role if name is None else name for role, name in (given | others).items()}
+
+    def columns_recorded(self) -> dict[str, str]:
+        """`columns` without that of the language, which has no other name."""
+        return {role: name for role, name in self.columns().items() if role != "lang"}
 
     def names(self, there: Collection[str] = ()) -> list[str]:
         """The columns of all roles, "" for none; of the text perhaps several. `there`: those of a table."""
@@ -131,7 +135,7 @@ class EtlOptions:
         """The options that the content of the output depends on."""
         return {
             "input_format": self.input_format,
-            "columns": self.columns(),
+            "columns": self.columns_recorded(),
             "geometry": self.geometry or "",
             "encoding": self.encoding,
             "csv_delimiter": self.csv_delimiter,

@@ -237,13 +237,17 @@ def _keep(batches: Batches, path: str) -> dict[str, Any]:
 
 
 def count_terms(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """`term`, `document_frequency` and `collection_count` of messages: `terms`, distinct within each, and `counts`."""
+    """`term`, `document_frequency` and `collection_count` of messages: `terms`, distinct within each, and `counts`.
+
+    A message that has a term for matching alone, with the count 0, is in neither.
+    """
     terms: Any = messages.column("terms")
     counts: Any = messages.column("counts")
     distinct = terms.flatten().dictionary_encode()
     which, number = distinct.indices.to_numpy(), len(distinct.dictionary)
-    collected = np.bincount(which, counts.flatten().to_numpy(), number).astype(np.int64)
-    columns = [distinct.dictionary, np.bincount(which, minlength=number), collected]
+    repeats = counts.flatten().to_numpy()
+    collected = np.bincount(which, repeats, number).astype(np.int64)
+    columns = [distinct.dictionary, np.bincount(which[repeats > 0], minlength=number), collected]
     return pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(TERM_COUNTS))
 
 

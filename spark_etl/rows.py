@@ -12,6 +12,8 @@ from matching.attributes import AttributeValue, Misfit, read_values
 from matching.expiry import expiry_us
 from matching.faults import message_fault
 from matching.fields import Fault
+from matching.languages import MARK, message_pieces
+from matching.pieces import JOINED
 from matching.text import in_case_of, term_form, words_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
@@ -26,7 +28,10 @@ _QUOTED = 40
 
 class CleanRow(NamedTuple):
     """A checked message, its terms in order of appearance, with `JOINED` between pieces of a word, whether its time
-    could not be read, and its attributes' values."""
+    could not be read, and its attributes' values.
+
+    Those for matching alone, of a message of another language, have a mark (`matching.languages.Piece`).
+    """
 
     message: ParsedMessage
     terms: list[str]
@@ -44,8 +49,14 @@ class CleanRow(NamedTuple):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each term occurs, in order of first appearance. O(terms)."""
-        return dict(Counter(filter(None, self.terms)))
+        """How often each term occurs, 0 if for matching alone. O(terms)."""
+        found = dict(Counter(filter(None, self.terms)))
+        if self.message.lang:
+            for name in [name for name in found if name[0] == MARK]:
+                del found[name]
+                if name != MARK + JOINED:
+                    found.setdefault(name[1:], 0)
+        return found
 
 
 class RowCleaner:
@@ -59,7 +70,7 @@ class RowCleaner:
 
     def __init__(self, options: EtlOptions):
         self._space = options.space()
-        self._language = options.stem_language
+        self._language, self._folded = options.stem_language, options.fold_accents
         self._form = term_form(options.stem_language, options.fold_accents)
         self._read_time = time_reader(options.time_format)
         self._require_time = options.require_time
@@ -85,7 +96,7 @@ class RowCleaner:
             values = values._replace(op=op, object_id=values.id if values.object_id in (None, "") else values.object_id)
         elif self._objects and deletes:
             values = values._replace(op=DELETE)
-        message = message_row(values, self._space, self._time)
+        message = message_row(values, self._space, self._time, self._language)
         if isinstance(message, str):
             return message
         if self._require_time and message.event_time_us is None:
@@ -95,8 +106,12 @@ class RowCleaner:
             if isinstance(expires, str):
                 return expires
             message = message._replace(expires_us=expires)
-        words = [] if message.op == DELETE else words_of(in_case_of(message.text, self._language), self._form)
-        terms = list(chain.from_iterable(words))
+        if message.op == DELETE:
+            terms = []
+        elif message.lang:
+            terms = [piece.name for piece in message_pieces(message.text, message.lang, self._language, self._folded)]
+        else:
+            terms = list(chain.from_iterable(words_of(in_case_of(message.text, self._language), self._form)))
         if not len(self._schema):
             return CleanRow(message, terms, self._bad_time)
         read = read_values(self._schema, attributes)

@@ -81,7 +81,7 @@ def try_rows(options: EtlOptions, rows: int) -> dict[str, Any]:
                 dry_run=True,
             )
         return tally.report() | {
-            "columns": options.columns(),
+            "columns": options.columns_recorded(),
             "columns_found": by_name,
             "columns_seen": _columns_seen(sources, options, rows),
             "attributes_suggested": _suggested(sources, options, rows),
@@ -169,7 +169,7 @@ def _as_json(clean: CleanRow) -> dict[str, Any]:
 
 
 def _suggested(sources: list[InputFile], options: EtlOptions, rows: int) -> list[str]:
-    taken = {*options.names(), options.geometry, *(one.path for one in options.attributes().attributes)}
+    taken = {*options.names()} - {"lang"} | {options.geometry, *(one.path for one in options.attributes().attributes)}
 
     def first() -> Iterator[dict[str, Any]]:
         for source in sources:
@@ -185,7 +185,7 @@ def _written(example: Any) -> Any:
 
 def _columns_seen(sources: list[InputFile], options: EtlOptions, rows: int) -> list[dict[str, Any]]:
     roles = {one.path: f"attribute {one.name}" for one in options.attributes().attributes}
-    columns = options.columns()
+    columns = options.columns_recorded()
     roles |= {name: role for role, name in columns.items()} | {options.geometry: "geometry"}
     roles |= dict.fromkeys(text_columns(columns["text"]), "text")
     seen: dict[str, Seen] = {}

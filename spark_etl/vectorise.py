@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.model import TERM
-from matching.pieces import JOINED_ID, named_ids
+from matching.pieces import JOINED_ID, NAMED_ID, named_ids
 from matching.text import named_by, term_form
 from matching.validate import DELETE
 from matching.vocabulary import unit_weights
@@ -220,8 +220,9 @@ def vectorise(
     Parameters
     ----------
     batch : pa.RecordBatch
-        `terms` list<string>, `counts` and `word_order` (places in `terms`, or below 0, which stays) list<int32> among
-        its columns, and the others of `MESSAGE_SCHEMA`, the time as `event_time_us`.
+        `terms` list<string>, `counts` (0 of a term for matching alone) and `word_order` (places in `terms`, also as
+        `matching.pieces.NAMED_ID` has them; others below 0 stay) list<int32> among its columns, and the others of
+        `MESSAGE_SCHEMA`, the time as `event_time_us`.
     term_ids : dict of str to int
     idf : float64[terms]     by term id
     schema : AttributeSchema, optional
@@ -251,6 +252,8 @@ def vectorise(
     in_order, ends = places.astype(TERM), ends - ends[0]
     terms_in_order = places[own] + firsts[own]
     in_order[own] = ids[terms_in_order]
+    alone = np.flatnonzero(places <= NAMED_ID)
+    in_order[alone] = NAMED_ID - ids[NAMED_ID - places[alone] + firsts[alone]]
     named = [_named(term, term_ids, form) for term in distinct]
     if any(named):
         lengths_of_distinct = np.array(list(map(len, named)))
@@ -262,7 +265,7 @@ def vectorise(
     counts: Any = batch.column("counts")
     repeats = counts.flatten().to_numpy()
     order = np.lexsort((ids, rows))
-    order = order[ids[order] >= 0]
+    order = order[(ids[order] >= 0) & (repeats[order] > 0)]
     rows, ids, repeats = rows[order], ids[order], repeats[order]
     offsets = np.zeros(batch.num_rows + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=batch.num_rows), out=offsets[1:])

@@ -28,13 +28,14 @@ _PREFIX = struct.Struct("<8sIIQQ")
 
 
 class MessageText(NamedTuple):
-    """Id, text and place of a message, and in a stream of objects the id of its object."""
+    """Id, text and place of a message, in a stream of objects the id of its object, and the language of its words."""
 
     message_id: str
     text: str
     lon: float
     lat: float
     object_id: str = ""
+    lang: str = ""
 
 
 def size_of(text: MessageText) -> int:

@@ -441,10 +441,10 @@ class WriteAheadLog:
             here = (wanted >= first) & (wanted < first + len(block))
             rows = wanted[here] - first
             ids, texts = (_some(column, rows) for column in (block.ids, block.texts))
-            columns = [ids, texts, block.lon[rows].tolist(), block.lat[rows].tolist()]
-            if self.settings.get("objects"):  # earlier releases had messages alone
-                of = [""] * len(rows) if block.objects is None else _some(block.objects, rows)
-                columns.append([one or name for one, name in zip(of, ids, strict=True)])
+            of, langs = ([""] * len(rows) if one is None else _some(one, rows) for one in (block.objects, block.langs))
+            objects = bool(self.settings.get("objects"))  # earlier releases had messages alone
+            of = [(one or name) * objects for one, name in zip(of, ids, strict=True)]
+            columns = [ids, texts, block.lon[rows].tolist(), block.lat[rows].tolist(), of, langs]
             found.update(zip(wanted[here].tolist(), map(MessageText, *columns), strict=True))
             wanted = wanted[~here]
         return found

@@ -273,7 +273,7 @@ class UpdateRows:
         names = released.names.take(pa.array(released.who[rows])).to_pylist()
         changes = [_NAMES[rank] for rank in released.order[rows].tolist()]
         columns = zip(*map(self._messages.__getitem__, self._message.tolist()), strict=True)
-        message_ids, text, lon, lat, objects = columns
+        message_ids, text, lon, lat, objects, _ = columns
         numbers = released.seq[rows].tolist(), released.as_of[rows].tolist(), released.scores(rows)
         data, marks = self._joined((JSON_BEGINS,), b"", include).each(), released.marks(rows).tolist()
         own = ids, changes, names, message_ids, *numbers, text, lon, lat, data, marks, objects
@@ -340,7 +340,7 @@ class UpdateRows:
         released, rows = self.released, self.rows
         used, who = _distinct(released.who[rows])
         names = released.names if len(used) == len(released.names) else released.names.take(pa.array(used))
-        message_ids, text, lon, lat, objects = zip(*self._messages, strict=True)
+        message_ids, text, lon, lat, objects, _ = zip(*self._messages, strict=True)
         items = [
             *names.to_pylist(),
             *map(_Head, message_ids, self._seqs.tolist(), objects),

@@ -22,6 +22,7 @@ from gateway.serve.update_parts import Position
 from gateway.serve.versions import VersionsAt
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from matching.languages import in_language
 from spouts.subscriptions import NEVER
 
 #: Subscriptions whose results are in memory at a time, and updates that become rows at a time.
@@ -175,6 +176,6 @@ def _result_row(asking: Asking, one: Registered | None, rank: int | None, row: R
         "rank": rank,
         **{name: row[name] for name in ("message_id", "seq", "score", "text", "lon", "lat")},
         **({"object_id": row["object_id"]} if row["object_id"] else {}),
-        "words": [] if one is None else asking.words_of(one, row["text"]),
+        "words": [] if one is None else asking.words_of(one, in_language(row["text"], row["lang"])),
         "distance_km": None if one is None else asking.kilometres(one, row["lon"], row["lat"]),
     }

@@ -21,8 +21,6 @@ from matching.words.beginnings import TermColumns
 from matching.words.cutting import Cut, TextCutter, longest
 
 _UNKNOWN, _STOPPED = -1, -2
-#: Before the name of a term that a message of a language has for matching alone (`matching.languages`).
-_ALONE = "\0"
 #: Terms of a text up to which insertion is faster than sorting.
 _FEW = 64
 
@@ -104,7 +102,7 @@ class MessageWords:
         """A cut with the terms of these texts, by row, which have none in it."""
         known = len(self._names)
         pieces = [piece for each in spoken.values() for piece in each]
-        numbers = [self._numbered(_ALONE * piece.alone + piece.term) for piece in pieces]
+        numbers = [self._numbered(piece.name) for piece in pieces]
         self._take_names(known)
         rows, lengths = list(spoken), np.zeros(cut.offsets.shape[0] - 1, np.int64)
         lengths[rows] = list(map(len, spoken.values()))
@@ -120,7 +118,7 @@ class MessageWords:
             return []
         numbers, first = np.unique(unknown, return_index=True)
         names = (self._names[number] for number in numbers[np.argsort(first)].tolist())
-        return list(dict.fromkeys(name.removeprefix(_ALONE) for name in names))
+        return list(dict.fromkeys(name.removeprefix(MARK) for name in names))
 
     def terms(self, cut: Cut, first_ids: Sequence[int] | None = None) -> MessageTerms:
         """Ids of the words of texts, of those from `first_ids` on, one for each text; by default all.
@@ -206,7 +204,7 @@ class MessageWords:
         return number
 
     def _look_up(self, term: str) -> int:
-        if term[:1] == _ALONE:
+        if term[:1] == MARK:
             return NAMED_ID - self._look_up(term[1:])
         if term == JOINED:
             return JOINED_ID
@@ -226,7 +224,7 @@ class MessageWords:
         admitted = self.vocabulary.admitted
         for late in range(self._followed, len(admitted)):
             term, own = admitted[late], self.vocabulary.most_terms - 1 - late
-            for name, coded in ((term, own), (_ALONE + term, NAMED_ID - own)):
+            for name, coded in ((term, own), (MARK + term, NAMED_ID - own)):
                 if (number := self._terms.get(name)) is not None:
                     self._id_of[number] = coded
         self._followed = len(admitted)

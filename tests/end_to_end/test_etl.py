@@ -18,10 +18,12 @@ import pytest
 import zstandard
 
 from gateway.commands.etl import print_manifest
+from gateway.live.vocabulary_files import empty_start
 from gateway.runs.verify import verify_run
 from gateway.shell.terminal import console
 from matching.errors import ConfigError, InputError
-from matching.pieces import JOINED_ID, NAMED_ID
+from matching.languages import in_language, language_of
+from matching.pieces import NAMED_ID
 from matching.text import tokenise
 from spark_etl.job import STAGES, EtlOptions, run_etl
 from spark_etl.schemas import MESSAGE_SCHEMA, VOCABULARY_SCHEMA
@@ -30,6 +32,7 @@ from spark_etl.trial import try_rows
 from spouts.manifest import read_manifest
 from spouts.subscriptions import load_vocabulary
 from tests.support.etl_folder import write_lines
+from tests.support.live_streams import Stream
 from topology.running import run as start
 from topology.settings import RunConfig
 
@@ -304,17 +307,43 @@ def test_etl_stop_terms_and_stems_and_world_follow_the_options(spark, tmp_path):
     assert manifest["options"]["stem_language"] == "english" and manifest["options"]["world"] == "0,0,10,10"
 
 
-def test_etl_puts_the_words_that_hashtags_name_behind_them_as_a_live_stream_does(spark, tmp_path):
+def test_etl_cuts_hashtags_and_rows_of_other_languages_as_a_live_stream_does(spark, tmp_path):
     texts = ["#runs bar", "run", "#running_bar, #BAR!", "bar #none"]
-    rows = [{"id": str(number), "text": text, "lat": 1, "lon": number} for number, text in enumerate(texts)]
-    run(spark, write_lines(tmp_path / "raw.jsonl", *rows), tmp_path / "out", stem_language="english")
-    messages, _, _ = read(tmp_path / "out")
-    words = load_vocabulary(tmp_path / "out")
-    orders = [row["word_order"] for row in messages]
-    assert orders == [words.order_of(text) for text in texts]
-    tag, stem, bar = map(words.id_of, ("#runs", "run", "bar"))
-    assert orders[0] == [tag, NAMED_ID - stem, bar] and min(orders[2]) < JOINED_ID < min(orders[3])
-    assert [row["terms"] for row in messages][0] == sorted([tag, bar])
+    texts += ["Häuser #runs", "Haus run", "KIZ BTC&ETH", "häuser"]
+    langs = [None, "en", "xx", "", "de", "german", "tr", "english"]
+    asked = ["haus", "häuser", "run", "#runs", "bar", "btc&eth", "kiz", "häus*", '"haus run"']
+    rows = [
+        {"id": str(number), "text": text, "lang": lang, "time": 1, "lat": 1, "lon": 1}
+        for number, (text, lang) in enumerate(zip(texts, langs, strict=True))
+    ]
+    raw, etl, live = tmp_path / "raw.jsonl", tmp_path / "etl", tmp_path / "live"
+    run(spark, write_lines(raw, *rows), etl, stem_language="english")
+    messages, vocabulary, _ = read(etl)
+    words = load_vocabulary(etl)
+    spoken = [in_language(text, language_of(lang, "english")) for text, lang in zip(texts, langs, strict=True)]
+    assert [row["word_order"] for row in messages] == list(map(words.order_of, spoken))
+    assert [dict(zip(row["terms"], row["counts"], strict=True)) for row in messages] == [
+        {words.id_of(term): count for term, count in words.count_terms(text).items()} for text in spoken
+    ]
+    alone = {row["term"]: row["idf"] for row in vocabulary if not row["document_frequency"]}
+    assert alone == dict.fromkeys(("haus", "kız", "btc", "eth"), math.log(1 + 8 / 0.5)) and words.id_of(":german:haus")
+
+    subscriptions = [
+        {"subscription_id": f"{query} {lang}", "kind": "boolean", "query": query, "lang": lang, "region": [0, 0, 2, 2]}
+        for query in asked
+        for lang in (None, "de", "tr")
+    ]
+    common: dict = {"world": "earth", "window": "count:100"}
+    stream = Stream(empty_start(tmp_path / "words", (), "english"), live, **common)
+    for row in (*({"subscribe": one} for one in subscriptions), *rows):
+        stream.take(row)
+    stream.pipe.close_batch()
+    assert not stream.refused
+    digest = stream.finish(stream.match())
+    common |= {"subscriptions": (write_lines(tmp_path / "s.jsonl", *subscriptions),), "executor": "local"}
+    assert start(RunConfig(messages=etl, out=tmp_path / "run", **common))["digest"] == digest
+    told = {(one["subscription_id"], one["message_id"]) for one in stream.told}
+    assert {name for one, name in told if one == "häuser de"} == {"4", "5", "7"} and len(told) > 30
 
 
 def test_etl_nothing_usable_is_an_error_with_reasons_and_leaves_nothing(spark, tmp_path):

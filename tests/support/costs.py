@@ -58,7 +58,7 @@ ALWAYS = (
     "tests/unit/topology/test_live.py",
 )
 _HEAD = (
-    "# Tests of over a fifth of a second of a core, with costs: `make test` does not run them, CI does below 2 seconds.\n"
+    "# Tests of over a fifth of a second of a core, with costs; `make test` leaves them to CI, and CI those of 2 s.\n"
     "# Made by `python -m tests.support.costs`; a line is a test, or one row of it.\n"
 )
 

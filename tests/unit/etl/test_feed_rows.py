@@ -145,14 +145,14 @@ def test_values_are_lines_whose_columns_are_found_one_by_one():
     assert len(list(FeedCleaner(options()).values(text))) == 1
 
 
-def test_versions_keep_when_they_end_and_none_is_another_by_its_content():
+def test_versions_keep_when_they_end_and_their_language_and_none_is_another_by_its_content():
     """In any form of rows; a live stream counts `ttl_s` from its arrival, and refuses what it cannot read."""
     flat = {"object_id": "o", "text": "flat", "lat": 1.0, "lon": 2.0}
     rows = [
         flat | {"ttl_s": "5"},
         flat | {"ttl_s": None, "expires_at": "01/02/2030"},
-        flat | {"id": "v3", "expires_at": "soon"},
-        flat | {"id": "o"},
+        flat | {"id": "v3", "expires_at": "soon", "lang": "de"},
+        flat | {"id": "o", "lang": "xx"},
         flat | {"deleted": True},
         {"id": "o", "deleted": True},
         {"object_id": "o", "op": "delete"},
@@ -163,15 +163,16 @@ def test_versions_keep_when_they_end_and_none_is_another_by_its_content():
     values = pa.RecordBatch.from_pydict({"value": [json.dumps(row) for row in rows]})
     for found in (cleaner.columns(table), cleaner.values(values)):
         messages, rejected = split_found(found)
-        ends = [(one.get("id"), one.get("object_id"), one.get("ttl_s"), one.get("expires_at")) for one in messages]
+        came = "id", "object_id", "lang", "ttl_s", "expires_at"
+        ends = [tuple(map(one.get, came)) for one in messages]
         assert rejected == [] and ends == [
-            (None, "o", "5", None),
-            (None, "o", None, "2030-02-01T00:00:00+00:00"),
-            ("v3", "o", None, "soon"),
-            ("o", None, None, None),
-            (None, "o", None, None),
-            ("o", None, None, None),
-            (None, "o", None, None),
+            (None, "o", None, "5", None),
+            (None, "o", None, None, "2030-02-01T00:00:00+00:00"),
+            ("v3", "o", "de", None, "soon"),
+            ("o", None, "xx", None, None),
+            (None, "o", None, None, None),
+            ("o", None, None, None, None),
+            (None, "o", None, None, None),
         ]
         assert [one.get("deleted") for one in messages] == [None] * 4 + [True, True, None]
         assert messages[-1] == {"object_id": "o", "op": "delete", "text": ""}, "a deletion needs no place"

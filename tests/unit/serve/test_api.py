@@ -294,6 +294,14 @@ def test_match_knows_words_that_no_message_has_had(served):
     assert answer["reached"][0]["words"] == ["papaya"]
 
 
+def test_words_of_results_are_those_of_the_language_of_both(served):
+    served.call("POST", "/v1/subscriptions", ramen("häuser", lang="german") | {"subscription_id": "house"})
+    sent = [message("h1", "ein Haus") | {"lang": "de"}, message("h2", "Häuser")]
+    served.call("POST", "/v1/messages?wait=delivered", sent)
+    results = served.call("GET", "/v1/subscriptions/house/results").json["results"]
+    assert {row["message_id"]: row["words"] for row in results} == {"h1": [":german:haus"], "h2": ["häuser"]}
+
+
 def test_updates_by_events_lines_and_poll_are_the_same(served):
     served.call("POST", "/v1/subscriptions", ramen("melon"))
     since = here(served)
