@@ -18,7 +18,7 @@ from matching.fields import text_columns
 from matching.reasons import MAX_LINE_BYTES
 from matching.table_values import rows_of_table
 from matching.validate import DELETE, RawMessage, decode_object
-from spark_etl.finding import FirstColumns, columns_of_roles, columns_of_row, find_columns
+from spark_etl.finding import ByShape, FirstColumns, columns_of_line, columns_of_roles, columns_of_row, find_columns
 from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import InputRow, Split, check_columns, read_blocks, repeated_column, table_rows
 from spark_etl.options import EtlOptions
@@ -27,17 +27,15 @@ from spark_etl.rows import CleanRow, RowCleaner, fault_of, is_deletion, readable
 from spark_etl.sources import find_sources
 from spark_etl.times import moment_of, time_reader
 
-#: What a row of the stream is.
+#: Forms of the rows of a stream.
 COLUMNS, VALUES, FILES = "columns", "values", "files"
-#: The column of a line of JSON.
+#: Column of a line of JSON.
 VALUE = "value"
-#: Shapes of lines that are remembered, and columns of each, at most.
-_SHAPES, _SHAPE_COLUMNS = 1_000, 200
 _SIDES = ("west", "south", "east", "north")
 
 
 class Rejected(NamedTuple):
-    """A rejected row: its reason code, its text, and where it stands and what is at fault, as far as that is known."""
+    """A rejected row: its reason code and text; `place` has file, line and the value at fault, as far as known."""
 
     reason: str
     row: str
@@ -53,12 +51,12 @@ Found = bytes | Rejected
 
 
 class FeedCleaner:
-    """Makes lines of messages of rows; one cleaner for many rows. Takes about 30 us a row.
+    """Cleans rows into lines of messages; one cleaner for many rows. Takes about 30 us a row.
 
     Parameters
     ----------
     options : EtlOptions
-        Columns that they leave open are found by their names: in each file, and in each value.
+        Columns without an option are found by their names: in each file, and in each value.
 
     Raises
     ------
@@ -82,7 +80,7 @@ class FeedCleaner:
         Raises
         ------
         OSError
-            If it is not there, or cannot be opened.
+            If the file is not there, or cannot be opened.
         """
         with open(path, "rb"):
             pass
@@ -102,7 +100,7 @@ class FeedCleaner:
                 yield self._found(row, options, {"file": path, "line": row.line})
 
     def values(self, batch: pa.RecordBatch) -> Iterator[Found]:
-        """The lines of JSON in the column `value`; what else identifies a row says where a rejected one stood."""
+        """The lines of JSON in the column `value`; other columns (offsets, names) are the place of a rejected one."""
         names = [field.name for field in batch.schema if field.name != VALUE and _identifies(field.type)]
         places = rows_of_table(batch.select(names))
         for value, named in zip(batch.column(VALUE), places, strict=True):
@@ -146,41 +144,25 @@ class FeedCleaner:
 
 
 class _Picks:
-    """Where the values of a message are in an object, by its shape; columns without a name are found."""
+    """Pickers of the values of a message from an object; columns without an option are found by their names."""
 
     def __init__(self, options: EtlOptions):
         self._options = options
         self._sought = options.sought()
         self._plain = picker(options.columns(), options.geometry)
         self._usual = {column for column in options.names() if column}
-        self._known: dict[Any, Callable[[Mapping[str, Any]], RawMessage | str] | InputError] = {}
+        self._found = ByShape(self._find)
 
     def of(self, row: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RawMessage | str] | InputError:
         if not self._sought or row.keys() <= self._usual:
             return self._plain
-        there = columns_of_row(row)
-        shape = tuple(there.seen), tuple(there.points)
-        found = self._known.get(shape)
-        if found is None:
-            found = self._find(there)
-            if len(self._known) >= _SHAPES:
-                self._known.clear()
-            if len(there.seen) <= _SHAPE_COLUMNS:
-                self._known[shape] = found
-        return found
+        return self._found.of(columns_of_row(row))
 
     def _find(self, there: FirstColumns) -> Callable[[Mapping[str, Any]], RawMessage | str] | InputError:
-        needed = [role for role in self._sought if role in ("text", "lat", "lon")]
         try:
-            found = columns_of_roles(there, needed, "this message")
+            options = self._options.with_columns(columns_of_line(there, self._sought, "this message"))
         except InputError as error:
             return error
-        for role in set(self._sought) - set(needed):
-            try:
-                found |= columns_of_roles(there, [role], "this message")
-            except InputError:
-                found[role] = ""  # may be absent: the message is not lost for it
-        options = self._options.with_columns(found)
         return picker(options.columns(), options.geometry)
 
 
@@ -216,12 +198,13 @@ def with_found_columns(names: Sequence[str], options: EtlOptions) -> EtlOptions:
 
 
 def message_line(row: CleanRow, schema: AttributeSchema, more: Mapping[str, Any]) -> bytes:
-    """A message with the columns of any message line and `more`, and its attributes by their names.
+    """A line of JSON with the columns of a message, its attributes, and `more`.
 
-    A value that does not fit its attribute is as it came: the stream that reads the line reports it.
+    A value that does not fit its attribute is written unchanged: the stream that reads the line reports it.
     """
     message, time_us = row.message, row.message.event_time_us
-    is_version = message.object_id != message.message_id  # of one object two may have the same content, and each counts
+    # an id that is the hash of the content is left out of a version: two with equal content are two messages
+    is_version = message.object_id != message.message_id
     values = {
         "id": None if is_version and message.content.hex() == message.message_id else message.message_id,
         "text": message.text,
@@ -243,7 +226,7 @@ def message_line(row: CleanRow, schema: AttributeSchema, more: Mapping[str, Any]
 
 
 def _as_json(value: Any) -> Any:
-    """A value as it came, as text if JSON has none like it."""
+    """The value, as text if JSON cannot have it."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -266,7 +249,7 @@ def file_path(uri: str) -> str:
     Raises
     ------
     EngineError
-        If it is no file that is reached by its path.
+        If the URI is not of a file with a path.
     """
     plain = plain_path(uri)
     if not plain.startswith("/"):

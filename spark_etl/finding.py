@@ -6,10 +6,10 @@ is searched for, as a GeoJSON point or a pair of coordinates, and the members of
 deeper down mostly belongs to something else.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
 
@@ -25,8 +25,11 @@ from spark_etl.separated import csv_form, csv_rows, line_blocks, lines_of
 from spark_etl.sources import InputFile
 from spark_etl.unpacking import open_unpacked
 
+T = TypeVar("T")
 #: Files, and rows of each, that are read.
 MAX_FILES, MAX_ROWS = 32, 200
+#: Bounds of `ByShape`: sets of column names, and columns of one set.
+_SHAPES, _SHAPE_COLUMNS = 1_000, 200
 
 #: Role -> usual names besides its own, without case and marks.
 NAMES = {
@@ -159,6 +162,37 @@ def columns_of_roles(there: FirstColumns, sought: Collection[str], where: str) -
     if "lat" in sought and "lon" in sought and not found.keys() & {"lat", "lon"}:
         found |= _place(there, where)
     return found
+
+
+def columns_of_line(there: FirstColumns, sought: Collection[str], where: str) -> dict[str, str]:
+    """As `columns_of_roles`, but raises for text and place alone: where another role is ambiguous, its column is ""."""
+    needed = [role for role in sought if role in ("text", "lat", "lon")]
+    found = columns_of_roles(there, needed, where)
+    for role in set(sought) - set(needed):
+        try:
+            found |= columns_of_roles(there, [role], where)
+        except InputError:
+            found[role] = ""
+    return found
+
+
+class ByShape(Generic[T]):
+    """A cache of what is made of the columns of a line, by their names."""
+
+    def __init__(self, make: Callable[[FirstColumns], T]):
+        self._make = make
+        self._known: dict[Any, T] = {}
+
+    def of(self, there: FirstColumns) -> T:
+        shape = tuple(there.seen), tuple(there.points)
+        found = self._known.get(shape)
+        if found is None:
+            found = self._make(there)
+            if len(self._known) >= _SHAPES:
+                self._known.clear()
+            if len(there.seen) <= _SHAPE_COLUMNS:
+                self._known[shape] = found
+        return found
 
 
 def _levels(names: Sequence[str], role: str) -> Iterator[list[str]]:

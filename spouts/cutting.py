@@ -3,8 +3,6 @@
 A source (a file, a generator) yields `Rows` of any number in the order of seq. A `Cutter` turns them into batches with
 boundaries, and `MessageSpout` emits these. Most batches lie inside one piece of the source and are cut out without a
 copy.
-
-Base of `spouts.parquet`, `spouts.live`, `spouts.generated` and `spouts.paced`.
 """
 
 from abc import abstractmethod
@@ -31,10 +29,10 @@ class Rows(NamedTuple):
 
     event_time_us : int64[n]    microseconds; None if the window goes by count
     outside : bool[n]           outside the world box; None if no message is
-    ahead : bool[n]             dated too far ahead and quarantined; None if no message is
+    ahead : bool[n]             dated too far ahead and set aside; None if no message is
     objects : Objects           None if each message of the stream is its own object and none is a deletion
-    object_names : Names        of a stream of objects, once the spout's table has them: the object of each message
-    deletes : bool[n]           the same: whether it is a deletion
+    object_names : Names        the object of each message; None before the spout's table of objects has the rows
+    deletes : bool[n]           whether the message ends an object; None likewise
     """
 
     messages: MessageBatch
@@ -48,14 +46,14 @@ class Rows(NamedTuple):
 
 
 class MessageSource(Protocol):
-    """Where messages come from."""
+    """A file, a log, a generator, that messages are read from."""
 
     def read(self) -> Rows | None:
         """The next rows in order of seq, dense from 0; None while there are none (see `ended`)."""
         ...
 
     def skip_to(self, seq: int) -> None:
-        """Before the first `read`: position it at the rows with this message, or before it.
+        """Position the source at this message or before it; call before the first `read`.
 
         Raises
         ------
@@ -122,7 +120,7 @@ def cut_rows(rows: Rows, first: int, last: int) -> Rows:
 
 
 def _is_packed(rows: Rows) -> bool:
-    """Whether terms and names begin and end with these rows, so that there is nothing to cut."""
+    """Whether the data of terms and names has no bytes but those of these rows."""
     messages, names = rows.messages, rows.names
     ends = [(messages.term_offsets, messages.terms), (names.offsets, names.data)]
     ends += [(messages.order_offsets, messages.order)] if messages.order_offsets.shape[0] else []
@@ -135,14 +133,14 @@ _MOST_AT_ONCE = 1_000_000
 
 
 class Cutter:
-    """Cuts rows into batches of `batch` messages, or by stream time; the last one may be shorter.
+    """Cuts rows into batches of `batch` messages, or by stream time or a log; the last one may be shorter.
 
     Parameters
     ----------
     window : Window
         Gives the floor of each boundary.
     batch : int or Cuts
-        Messages a batch, at least 1, or all rules that end one.
+        Messages a batch, at least 1, or all rules that end a batch.
     limit : int, optional
         Stop after this many messages.
     objects : bool
@@ -182,8 +180,10 @@ class Cutter:
             self._waiting_rows += len(rows.messages)
 
     def cut(self) -> StreamBatch | None:
-        """Cut the next batch, shorter if not `full`; None if nothing was fed. Copies only a batch that spans several
-        pieces of the source."""
+        """Cut the next batch, shorter if not `full`; None if nothing was fed.
+
+        It is copied only if it spans several pieces of the source.
+        """
         wanted = min(self._wanted(), self._waiting_rows)
         if not wanted:
             return None
@@ -226,7 +226,7 @@ class Cutter:
         }
 
     def restore(self, number: int, state: Mapping[str, np.ndarray]) -> None:
-        """Resume at batch `number`; `next_seq` is the first message to be fed."""
+        """Resume at batch `number`; the next message to feed is `next_seq`."""
         self.number = number
         self.next_seq = int(state["next_seq"])
         self._stream_time_us = int(state["stream_time_us"])
@@ -261,8 +261,7 @@ class MessageSpout(Spout):
     window, batch, limit
         As in `Cutter`.
     poll_s : float
-        Longest wait for a live source before an empty batch is emitted. A longer wait inside the spout would delay
-        the task's answer to heartbeats.
+        Longest wait for a live source before an empty batch is emitted; the task answers no heartbeat meanwhile.
     rate : float, optional
         Messages a second at most; unlimited if None.
     quarantine : Quarantine
@@ -323,7 +322,7 @@ class MessageSpout(Spout):
         return self.rate is None and self.cutter.full
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
-        """Position in the stream, and the living objects of a stream of objects: messages are read again instead."""
+        """Position in the stream, and the table of a stream of objects; other messages are read again."""
         return {**super().snapshot(stored), **self._versions.fragments(self.cutter.next_seq)}
 
     def state(self) -> dict[str, np.ndarray]:
@@ -410,21 +409,26 @@ class MessageSpout(Spout):
         return self.cutter.cut()
 
     def _feed(self, rows: Rows, first_seq: int) -> None:
-        """Take rows of the source; those before `first_seq` have been published already."""
-        old = max(0, first_seq - int(rows.messages.seq[0])) if len(rows.messages) else 0
-        if self.objects and old:  # the table of living objects has them
-            rows, old = cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)), 0
-        if rows.objects is not None:
-            excluded = in_ranges(rows.messages.seq, self.quarantine.messages) if self.objects else None
-            if excluded is not None:
-                excluded |= False if rows.ahead is None else rows.ahead
-                # a deletion may be anywhere
-                excluded |= False if rows.outside is None else rows.outside & ~rows.objects.deleted
-            names = Names.of(rows.objects.names) if self.objects else None
-            deletes = None if excluded is None else rows.objects.deleted & ~excluded
-            messages = self._versions.feed(rows.messages, rows.objects, excluded)
-            rows = rows._replace(messages=messages, objects=None, object_names=names, deletes=deletes)
-        self.cutter.feed(rows if not old else cut_rows(rows, min(old, len(rows.messages)), len(rows.messages)))
+        """Feed rows of the source to the cutter, but those before `first_seq`, which have been published already."""
+        count = len(rows.messages)
+        old = min(count, max(0, first_seq - int(rows.messages.seq[0]))) if count else 0
+        if rows.objects is not None and not self.objects:  # published messages, too, may be ended by later ones
+            self._versions.feed(rows.messages, rows.objects)
+            rows = rows._replace(objects=None)
+        if old:
+            rows = cut_rows(rows, old, count)
+        self.cutter.feed(rows if rows.objects is None else self._with_versions(rows, rows.objects))
+
+    def _with_versions(self, rows: Rows, objects: Objects) -> Rows:
+        """Enter rows of a stream of objects, but those set aside, into the table; each gets its previous version."""
+        excluded = in_ranges(rows.messages.seq, self.quarantine.messages)
+        if rows.ahead is not None:
+            excluded |= rows.ahead
+        if rows.outside is not None:
+            excluded |= rows.outside & ~objects.deleted  # a deletion may be anywhere
+        messages, deletes = self._versions.feed(rows.messages, objects, excluded), objects.deleted & ~excluded
+        names = Names.of(objects.names)
+        return rows._replace(messages=messages, objects=None, object_names=names, deletes=deletes)
 
 
 def read_all(source: MessageSource, cutter: Cutter) -> Generator[StreamBatch]:

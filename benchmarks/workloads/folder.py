@@ -268,8 +268,7 @@ class Workload:
         Decaying and nearest results have taken all messages of the history, since these subscriptions begin with it;
         the others begin at its end, over a full window. Minutes for a million subscriptions.
         """
-        before = CheckpointStore(str(self.folder / STATE))
-        if before.last_epoch() >= 0 and not before.is_of_other_format():
+        if CheckpointStore(str(self.folder / STATE)).kept(1):
             return
         on_progress(f"{self.history:,} messages of history pass once, to fill results and window")
         pace = Pace(_ALL_AT_ONCE, self.history, FILLING, warming=self.history)  # no boundary of it is checked

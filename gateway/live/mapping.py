@@ -12,11 +12,8 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.errors import ConfigError, InputError
 from matching.fields import OBJECT_ROLES, event_time_us, text_at, text_columns, value_at
 from matching.validate import MESSAGE_ROLES, bare, decode_object
-from spark_etl.finding import FirstColumns, Seen, columns_of_roles, columns_of_row, may_be
+from spark_etl.finding import ByShape, FirstColumns, Seen, columns_of_line, columns_of_row, may_be
 from spark_etl.options import ROLES
-
-#: Bounds of the cache of found columns: sets of column names, and columns of one set.
-_SHAPES, _COLUMNS = 1_000, 200
 
 
 class RenamedLine(NamedTuple):
@@ -66,7 +63,7 @@ class ColumnMapping:
         if unknown := sorted(self.named.keys() - set(ROLES)):
             raise ConfigError(f"no such column of a message: {unknown[0]}; name those of {', '.join(ROLES)}")
         self._sought = [role for role in ROLES if role not in self.named]
-        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, str] | RefusedLine] = {}
+        self._found = ByShape(self._find)
 
     def declare(self, attributes: AttributeSchema) -> None:
         """Have these attributes in the lines from now on."""
@@ -83,7 +80,7 @@ class ColumnMapping:
             return RenamedLine(data, row)
         if not self.named and row.keys() <= _ROLES and _is_read(row.get("time")):
             return RenamedLine(data, row, row, _ROLES)
-        found = self._columns(columns_of_row(row))
+        found = self._found.of(columns_of_row(row))
         if isinstance(found, RefusedLine):
             return found
         columns = {role: role for role in MESSAGE_ROLES} | self.named | found
@@ -100,7 +97,7 @@ class ColumnMapping:
 
     def columns_of_names(self, names: Collection[str]) -> dict[str, str] | RefusedLine:
         """Role -> column of a row that has values of these names and nothing within objects; "" for none."""
-        found = self._columns(FirstColumns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
+        found = self._found.of(FirstColumns(None, dict.fromkeys(sorted(names), Seen(1, None)), [], 1))
         return found if isinstance(found, RefusedLine) else self.named | found
 
     def is_lone(self, role: str, names: Collection[str]) -> bool:
@@ -110,7 +107,7 @@ class ColumnMapping:
     def column_of(self, data: bytes, role: str) -> str:
         """The input column of a role in a line that was renamed; the role itself where there is none."""
         row = decode_object(data)
-        found = RefusedLine("", "") if isinstance(row, str) else self._columns(columns_of_row(row))
+        found = RefusedLine("", "") if isinstance(row, str) else self._found.of(columns_of_row(row))
         if isinstance(found, RefusedLine) or not isinstance(row, dict) or (not self.named and role in row):
             return role
         name = (self.named | found).get(role) or role
@@ -119,34 +116,15 @@ class ColumnMapping:
             name = next((one for one in own if not isinstance(value_at(row, one), str | None)), name)
         return name
 
-    def _columns(self, there: FirstColumns) -> dict[str, str] | RefusedLine:
-        """Role -> input column, for the roles that the user has not named; cached by the line's column names."""
-        shape = (tuple(there.seen), tuple(there.points))
-        found = self._known.get(shape)
-        if found is None:
-            found = self._find(there)
-            if len(self._known) >= _SHAPES:
-                self._known.clear()
-            if len(there.seen) <= _COLUMNS:
-                self._known[shape] = found
-        return found
-
     def _find(self, there: FirstColumns) -> dict[str, str] | RefusedLine:
+        """Role -> input column, for the roles that the user has not named."""
         try:
-            found = columns_of_roles(there, [role for role in self._sought if role in _NEEDED], "this line")
+            return columns_of_line(there, self._sought, "this line")
         except InputError as error:
             return RefusedLine(error.reason_code, str(error))
-        for role in self._sought:
-            if role not in _NEEDED:
-                try:
-                    found |= columns_of_roles(there, [role], "this line")
-                except InputError:
-                    found[role] = ""  # time and id are optional: no reason to refuse the line
-        return found
 
 
 _ROLES = frozenset(MESSAGE_ROLES)
-_NEEDED = ("text", "lat", "lon")
 
 
 def _is_read(time: Any) -> bool:

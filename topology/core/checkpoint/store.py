@@ -1,12 +1,12 @@
 """Checkpoints as files: a frame for each task, then a manifest that names them, which makes the checkpoint.
 
-    epoch-000012.query-0.3.frame         snapshot of task 0 of `query` in epoch 12; written by incarnation 3 of the run
+    epoch-000012.query-0.3.frame         snapshot of task 0 of `query` in epoch 12, written by incarnation 3 of the run
     epoch-000010.query-0.knn.3.frame     a fragment of it that has not changed since epoch 10
     epoch-000012.json                    the manifest: boundary, files with their checksums, outputs to publish
 
 Fragments that have not changed are not written again: `topology.core.checkpoint.writer` decides which file of which
-checkpoint a later one names too. Names have the incarnation, so that a process that was taken for dead and wakes again
-can overwrite nothing. Tasks write their frames where they run; only the driver writes the manifest, last. Files that no
+checkpoint a later one names too. File names have the incarnation, so a process that was taken for dead and wakes again
+overwrites nothing. Tasks write their frames where they run; only the driver writes the manifest, last. Files that no
 manifest names are removed.
 """
 
@@ -26,8 +26,8 @@ from topology.core.checkpoint.fence import KEPT, fence_of
 from topology.core.checkpoint.storage import Disk, open_disk, written
 from topology.core.checkpoint.task_states import TaskState, pack_parts, unpack_task
 
-#: `format` in manifests that this release writes: another one for every change of what tasks save. `OLDEST` is that of
-#: the release before, the oldest that is read: tasks restore without what was not saved then.
+#: `format` of the manifests that this release writes; it grows with every change of what tasks save. `OLDEST` is the
+#: format of the release before, the oldest that is read: what it did not save is empty after a restore.
 FORMAT, OLDEST = 9, 8
 
 _MANIFEST = re.compile(r"epoch-(\d{6,})(?:\.\d+)?\.json")
@@ -44,7 +44,7 @@ class SavedFragment(NamedTuple):
 
 
 class SavedFile(NamedTuple):
-    """One task's file, and those of the fragments of its snapshot. `checksum` is that of the frame."""
+    """One task's frame with its checksum, and the files of the fragments of its snapshot."""
 
     component: str
     task: int
@@ -74,9 +74,9 @@ class Manifest(NamedTuple):
     outputs : tuple of (str, str)
         Temporary name and name of each file that is published with it, relative to the folder of the run.
     facts : mapping
-        What else a resumed run needs: JSON values.
+        JSON values that a resumed run needs besides.
     parts : mapping of str to mapping
-        What the list of parts says of an output (`matching.part_names`), by name.
+        The entry of an output in the list of parts (`matching.part_names`), by name.
     """
 
     epoch: int
@@ -106,7 +106,7 @@ class CheckpointStore:
     Attributes
     ----------
     refused : list of str
-        Why checkpoints that `newest` has read cannot be used.
+        Why `newest` has skipped checkpoints.
     """
 
     def __init__(self, folder: str, disk: Disk | None = None):
@@ -119,7 +119,7 @@ class CheckpointStore:
 
     @property
     def disk(self) -> Disk:
-        """Their folder. Raises ConfigError for an unknown URI."""
+        """The folder of checkpoints. Raises ConfigError for an unknown URI."""
         if self._disk is None:
             self._disk = open_disk(self.folder)
         return self._disk
@@ -151,7 +151,7 @@ class CheckpointStore:
     def is_saved(self, saved: SavedFragment, state: TaskState) -> bool:
         """Whether a fragment's file is there, undamaged, and has the arrays of this state of the same task. O(bytes).
 
-        So a process that was resumed finds out that a fragment has not changed.
+        A resumed process calls it to keep the files of unchanged fragments.
         """
         parts = pack_parts(state._replace(number=saved.number))
         if saved.size_bytes != sum(map(len, parts)) or saved.checksum != _checksum_in(parts):
@@ -189,10 +189,7 @@ class CheckpointStore:
             raise _unwritable(f"{self.folder}/{name}", error) from error
 
     def force(self, manifest: Manifest) -> None:
-        """Force a manifest to disk before this process relies on it: the one that wrote it may have died before.
-
-        Raises CheckpointError.
-        """
+        """Force a manifest to disk, since the process that wrote it may have died first. Raises CheckpointError."""
         name = manifest_name(manifest.epoch)
         try:
             if self.disk.renames:
@@ -206,7 +203,7 @@ class CheckpointStore:
         Raises
         ------
         CheckpointError
-            If the newest one is of another format: it must not be taken for damaged.
+            If the newest one is of another format, and so not damaged.
         """
         self.refused = []
         for epoch in sorted(self._epochs(), reverse=True):
@@ -221,16 +218,6 @@ class CheckpointStore:
                 continue
             return manifest
         return None
-
-    def is_of_other_format(self) -> bool:
-        """Whether the newest checkpoint is of another release. Raises CheckpointError if it cannot be read."""
-        try:
-            self._read_manifest(max(self._epochs()))
-        except _OtherFormat:
-            return True
-        except ValueError:  # there is none
-            pass
-        return False
 
     def last_epoch(self) -> int:
         """The largest epoch of any file here, -1 if there is none: the next one must be above it."""
@@ -257,7 +244,7 @@ class CheckpointStore:
         found: list[Manifest] = []
         for epoch in sorted(self._epochs(), reverse=True):
             if len(found) < most:
-                with suppress(CheckpointError):  # a damaged one is of no use, and must not stand for one that is
+                with suppress(CheckpointError):  # a damaged one does not count
                     found.append(self._read_manifest(epoch))
         return found[::-1]
 
@@ -300,14 +287,14 @@ class CheckpointStore:
         return (int(match[1]) for match in matches if match)
 
     def _manifest_of(self, epoch: int) -> str:
-        """The name of a manifest: of those in an object store the one that is committed."""
+        """The name of an epoch's manifest; an object store may have several, of which one is committed."""
         fence = fence_of(self.folder)
         committed = () if fence is None else fence.state.checkpoints
         matches = ((name, _MANIFEST.fullmatch(name)) for name in reversed(committed))
         return next((name for name, match in matches if match and int(match[1]) == epoch), manifest_name(epoch))
 
     def _may_remove(self, name: str) -> bool:
-        """Whether this process may remove a file; one of a process that has taken over must stay."""
+        """Whether this process may remove a file: not if another process that has taken over wrote it."""
         fence = fence_of(self.folder)
         return fence is None or fence.may_remove(name)
 
@@ -390,7 +377,7 @@ class _OtherFormat(CheckpointError):
     """A checkpoint of an older or later release."""
 
 
-#: What a manifest says of a task's file beside its fragments, which it calls pieces.
+#: Fields of a task's file in a manifest, beside its fragments, which are under `pieces` there.
 _OF_FILE = SavedFile._fields[:-1]
 
 
@@ -413,21 +400,15 @@ def _encode(manifest: Manifest) -> bytes:
 def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
     try:
         document = json.loads(bytes(data))
-        written = document.get("format") if isinstance(document, dict) else None
-        is_read = isinstance(written, int) and OLDEST <= written <= FORMAT
-        if (
-            isinstance(written, int)
-            and not is_read
-            and _checksum(written, document["checkpoint"]) == document["checksum"]
-        ):
+        written, body = document["format"], document["checkpoint"]
+        if not isinstance(written, int) or document["checksum"] != _checksum(written, body):
+            raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
+        if not OLDEST <= written <= FORMAT:
             raise _OtherFormat(
                 f"{origin}: was written by another version of Skyray (format {written}, this release reads formats "
                 f"{OLDEST} to {FORMAT}); resume with that version, or begin again: skyray run with --overwrite; skyray "
                 "live after removing this folder of checkpoints, which matches its log anew"
             )
-        body = document["checkpoint"]
-        if not isinstance(written, int) or not is_read or document["checksum"] != _checksum(written, body):
-            raise CheckpointError(f"{origin}: has a wrong checksum; it is damaged")
         files = tuple(
             SavedFile(
                 **{name: file[name] for name in _OF_FILE},
@@ -436,7 +417,7 @@ def _decode(data: frames.Buffer, origin: str, epoch: int) -> Manifest:
             for file in body["files"]
         )
         outputs = tuple((str(temporary), str(name)) for temporary, name in body["outputs"])
-        more = body["facts"], body.get("parts", {})  # earlier releases had no lists
+        more = body["facts"], body.get("parts", {})  # older releases wrote no list
         manifest = Manifest(body["epoch"], body["number"], body["incarnation"], files, outputs, *more)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{origin}: is no manifest of a checkpoint ({error}); it is damaged") from error

@@ -1,7 +1,6 @@
 """All uses of private names of Ray, which a release of Ray may change; no other file uses any.
 
-A test has what is expected of each (`tests/unit/topology/test_ray_private.py`): run it first with a new release of Ray.
-`NAMES` is the list.
+`tests/unit/topology/test_ray_private.py` tests each name of `NAMES`: run it first with a new release of Ray.
 """
 
 import logging
@@ -17,7 +16,7 @@ from ray._private import ray_constants, utils
 from ray._private import worker as ray_worker
 from ray._private.authentication import authentication_token_setup as authentication
 
-#: Everything that is used, by its full name; options of `ray.init` below it.
+#: Full names of all that is used, and below the options of `ray.init`.
 NAMES = (
     "ray._common.utils.get_default_system_temp_dir",
     "ray._common.utils.get_ray_address_file",
@@ -39,7 +38,7 @@ OPTION_NAMES = ("_node_ip_address", "_temp_dir")
 
 #: The processes that Ray cannot run without.
 _VITAL = {ray_constants.PROCESS_TYPE_GCS_SERVER: "control service", ray_constants.PROCESS_TYPE_RAYLET: "raylet"}
-#: The variable for a new process that does what `loopback_kept` does.
+#: Environment of a new process that has the effect of `loopback_kept`.
 KEEP_LOOPBACK = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
 #: Joins and leaves; the last line on standard output says why that failed, and an alarm ends what takes too long. Ray
 #: by itself would try again and again, and wait a minute for a node on this machine to appear.
@@ -77,12 +76,12 @@ def own_temporary_folder() -> str:
 
 
 def address_file() -> str:
-    """The file in which the last `ray start` of this machine has left its address."""
+    """The file to which `ray start` on this machine writes its address."""
     return get_ray_address_file(None)
 
 
 def dead_process() -> str | None:
-    """Which process of our own Ray has died, if one has. Queries the system, not Ray; 10 us."""
+    """Says which process of our own Ray has died; None if none has. Queries the system, not Ray; 10 us."""
     node: Any = ray_worker._global_node
     for kind, process in node.dead_processes() if node is not None else ():
         if kind in _VITAL:
@@ -100,55 +99,60 @@ def log_folder() -> str | None:
 
 @contextmanager
 def loopback_kept() -> Iterator[None]:
-    """While Ray starts or is joined: 127.0.0.1 stays what it is.
+    """Keep Ray at 127.0.0.1 while it starts or is joined.
 
-    Ray replaces it by the machine's network address, and then listens on all interfaces. It does not where clusters are
-    disabled, so they are.
+    Ray would replace 127.0.0.1 by the machine's network address and listen on all interfaces, unless clusters are
+    disabled.
     """
-    in_clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
+    with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
         yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = in_clusters
 
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """While Ray starts: keep this process's handler of SIGTERM, if it has one.
+    """Keep this process's handler of SIGTERM, if it has one, while Ray starts.
 
-    Ray takes it twice. Its handler in Python raises what `ray.wait` turns into another exit code; its handler in C++
-    ends a process that takes more than 3 s to unwind, with a stack trace. There is a variable that turns the latter
-    off, but workers would get it too, whose stack traces are of use.
+    Ray replaces it twice. The handler in Python raises an error that `ray.wait` turns into another exit code. The
+    handler in C++ ends a process that takes more than 3 s to unwind, with a stack trace; an environment variable turns
+    it off, but also in workers, whose stack traces are of use.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         yield
         return
-    in_cpp, in_python = ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler
-    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True
-    utils.set_sigterm_handler = lambda _handler: None
-    try:
+    in_cpp = _replaced(ray_constants, RAY_DISABLE_FAILURE_SIGNAL_HANDLER=True)
+    with in_cpp, _replaced(utils, set_sigterm_handler=lambda _handler: None):
         yield
-    finally:
-        ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER, utils.set_sigterm_handler = in_cpp, in_python
 
 
 @contextmanager
 def stdout_kept() -> Iterator[None]:
-    """Standard output is the caller's, who may write one JSON document there: Ray's output goes to standard error.
+    """Send Ray's output to standard error: standard output is for the caller's JSON document.
 
     Ray prints warnings of raylets on standard output, also with `log_to_driver` off.
     """
     printed = ray_worker.print_worker_logs
-    ray_worker.print_worker_logs = lambda data, _, ignore_prefix=False: printed(data, sys.stderr, ignore_prefix)
+
+    def to_stderr(data: Any, _: Any, ignore_prefix: bool = False) -> None:
+        printed(data, sys.stderr, ignore_prefix)
+
+    with _replaced(ray_worker, print_worker_logs=to_stderr):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """Replace attributes of a module within the block."""
+    before = {name: getattr(owner, name) for name in values}
+    vars(owner).update(values)
     try:
         yield
     finally:
-        ray_worker.print_worker_logs = printed
+        vars(owner).update(before)
 
 
 def use_token() -> None:
-    """Show the token of this machine, as clusters of `ray start` require it where there is one."""
+    """Authenticate with the token of this machine, if there is one: its clusters of `ray start` require it."""
     level = authentication.logger.level
     authentication.logger.setLevel(logging.ERROR)
     try:
