@@ -28,18 +28,10 @@ from bolts.ordering import InOrder
 from bolts.payloads import Closed, Late, MessageIds, unchanged
 from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
-from bolts.results import in_order, merged, payload_of, received, table_of, tables_of, write_results
+from bolts.results import merge_tables, payload_of, sort_results, table_of, table_of_payload, tables_of, write_results
 from bolts.retained import LivingMessages, RetainedMessages
-from bolts.shares import Covered, Ids, OwnNames, joined
-from bolts.sinks import (
-    FORMS,
-    UPDATE_SCHEMA,
-    CountSink,
-    PartSink,
-    UpdateSink,
-    updates_of_state,
-    writing,
-)
+from bolts.shares import Ids, OwnNames, PublishedParts, joined
+from bolts.sinks import FORMS, UPDATE_SCHEMA, CountSink, PartSink, UpdateSink, updates_of_state, writing
 from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
 from matching.model import (
@@ -48,7 +40,6 @@ from matching.model import (
     MATCH,
     Backfill,
     ChangeList,
-    Int8,
     Int64,
     ResultBatch,
     UpdateBatch,
@@ -67,7 +58,7 @@ SINKS = ("parquet", "jsonl", "count")
 
 
 class _Published(NamedTuple):
-    """A boundary about which updates may still come, and when its batch was published."""
+    """A boundary whose updates may not all be out, and when its batch was published."""
 
     boundary: Boundary
     published_s: float
@@ -79,12 +70,12 @@ class DeliveryBolt(Bolt):
     Parameters
     ----------
     out_dir : str
-        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`; `bolts.shares.PartName`), ... and
+        Directory of the run: gets `updates/part-00000.parquet` (or `.jsonl`; `matching.part_names`), ... and
         `results.parquet`, under hidden names, which the driver renames (`Component.outputs`).
     window : Window
         Determines when a message id can be dropped.
     slack : int
-        Batch x is acknowledged once the watermark is at least x - `slack`: the number of credits, so that no task runs
+        The number of credits. Batch x is acknowledged once the watermark is at least x - `slack`, so that no task runs
         further ahead of an open refill than the boundaries that tuple bolts keep.
     sink : str
         "parquet", "jsonl", or "count", which writes nothing.
@@ -140,7 +131,7 @@ class DeliveryBolt(Bolt):
         self.listener = listener
         self.steady_from = steady_from
         self.timeline_s = timeline_s
-        self.sink: UpdateSink | None = None
+        self.sink: UpdateSink = CountSink()
         self.publisher: UpdatePublisher | None = None
 
     def prepare(self, context: Context) -> None:
@@ -176,13 +167,14 @@ class DeliveryBolt(Bolt):
         self.ended = False
         self.result_rows = 0
         self.result_bytes = 0
-        self.covered = Covered()  # updates that are in committed files
+        self.already_published = PublishedParts()
         self.cutting = False
         self.finished: list[Output] = []
-        self.used = False
+        self.used = False  # the folder has the output of an earlier run
         self.warm_up = LatencyHistogram()
         self.timeline = None if self.timeline_s is None else LatencyTimeline(self.timeline_s)
-        self.sink = self._make_sink()
+        if self.sink_name != "count":
+            self.sink = self._part_sink()
         if self.listener is not None:
             self.publisher = UpdatePublisher(self.listener, context.incarnation, context.task, context.tasks)
 
@@ -200,7 +192,7 @@ class DeliveryBolt(Bolt):
             )
         stream, payload, sender = delivery.stream, delivery.payload, delivery.task
         if stream == "gathered":
-            self._gather(sender, received(payload))
+            self._gather(sender, table_of_payload(payload))
             return
         if stream == "updates":
             self.closed[sender] = payload.boundary.number
@@ -258,7 +250,6 @@ class DeliveryBolt(Bolt):
         absent = [f"{self.query}:{task}" for task in range(self.query_tasks) if task not in self.results]
         if absent:
             raise TopologyError(f"{name}: all inputs have ended, but no results have come from {', '.join(absent)}")
-        assert self.sink is not None
         self.sink.seal(self.subscriptions, self.messages)
         self.ended = True
         self._finish_results()
@@ -270,13 +261,11 @@ class DeliveryBolt(Bolt):
 
     def outputs(self) -> Sequence[Output]:
         """Parts of the updates, and at the end the results."""
-        sealed = [] if self.sink is None else self.sink.sealed()
         finished, self.finished = self.finished, []
-        return [*sealed, *finished]
+        return [*self.sink.sealed(), *finished]
 
     def cut(self) -> Sequence[Callable[[], Output]]:
         """End the current part if it has enough updates."""
-        assert self.sink is not None
         self.cutting = True
         return self.sink.cut(self.subscriptions, self.messages, self.context.now())
 
@@ -297,7 +286,7 @@ class DeliveryBolt(Bolt):
             "batches": self.processed + 1,
             "acknowledged": self.acknowledged + 1,
             "results": self.result_rows,
-            "bytes_written": self.result_bytes + (self.sink.bytes_written if self.sink is not None else 0),
+            "bytes_written": self.result_bytes + self.sink.bytes_written,
             "sink": self.sink_name,
             "message_ids_held": self.messages.end - self.messages.first,
             "id_bytes": self.messages.nbytes + self.subscriptions.nbytes,
@@ -318,7 +307,7 @@ class DeliveryBolt(Bolt):
         # the ids of the window are the same in all tasks: the first one saves them
         alive = max(dead, self.messages.first) if self.context.task == 0 else self.messages.end
         unwritten: Callable[[], dict[str, np.ndarray]] = dict
-        if self.cutting and self.sink is not None:
+        if self.cutting:
             self.cutting = False
             unwritten = self.sink.snapshot(self.subscriptions, self.messages)
         totals = {
@@ -345,7 +334,7 @@ class DeliveryBolt(Bolt):
         return {"": Fragment(others), "subscriptions": Fragment(ids, subscriptions.end)}
 
     def restore(self, saved: Saved) -> None:
-        """Resume after a batch: digest and counts continue; updates that are in committed files are not rewritten.
+        """Resume after a batch: digest and counts continue; updates that are published already are not rewritten.
 
         Raises
         ------
@@ -375,22 +364,18 @@ class DeliveryBolt(Bolt):
         self.retained.restore(self._own_retained(part_of(state, "retained")), self.subscriptions.end)
         written = part_of(state, "sink")
         if written:
-            assert self.sink is not None
-            self.covered = self.sink.restore(written)
+            self.already_published = self.sink.restore(written)
             self.used = False
 
     def close(self) -> None:
-        if self.sink is not None:
-            self.sink.abandon()  # committed files stay
+        self.sink.abandon()
         if self.publisher is not None:
             self.publisher.close()
 
     def _inputs(self, first: int) -> InOrder:
         return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
 
-    def _make_sink(self) -> UpdateSink:
-        if self.sink_name == "count":
-            return CountSink()
+    def _part_sink(self) -> PartSink:
         updates = f"{self.out_dir}/updates"
         if "://" not in updates:
             with writing(updates):
@@ -406,8 +391,6 @@ class DeliveryBolt(Bolt):
 
     def _own_retained(self, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The saved messages of cumulative results, cut to the subscriptions that this task owns."""
-        if isinstance(self.subscriptions, IdColumn):
-            return state
         rows = self.subscriptions.has(state["number"])
         own = {name: state[name][rows] for name in ("number", "seq", "balance")}
         numbers = state["subscriptions"]
@@ -418,11 +401,15 @@ class DeliveryBolt(Bolt):
         if len(added) != len(names.offsets) - 1:
             raise TopologyError(f"change list {number}: {len(added)} subscriptions, {len(names.offsets) - 1} names")
         if len(added):
-            self._expect("subscription", self.subscriptions.end, added.number)
+            first = self.subscriptions.end
+            if not np.array_equal(added.number, np.arange(first, first + len(added))):
+                numbers = f"{added.number[:3].tolist()}..."
+                raise TopologyError(f"{self.context.component}: subscription {first} comes next, got {numbers}")
             self.subscriptions.append(names)
         if removed.number.shape[0] and not 0 <= removed.number.min() <= removed.number.max() < self.subscriptions.end:
             raise TopologyError(f"change list {number}: removes subscription {int(removed.number.max())}, never added")
-        self.retained.change(self._own_kinds(added.number, added.kind), removed.number)
+        own_kinds = np.where(self.subscriptions.has(added.number), added.kind, np.int8(-1))
+        self.retained.change(own_kinds, removed.number)
         self.replacements.change(changes[0], self.watermark)
         boundary, published_s, message_names, _, object_names, dead = ids[0]
         size = boundary.last_seq - boundary.first_seq + 1
@@ -450,11 +437,9 @@ class DeliveryBolt(Bolt):
         self._settle()
 
     def _with_backfill(self, backfill: Backfill, updates: UpdateBatch) -> UpdateBatch:
-        """The updates of a batch with those of backfills: of each subscription before the live ones, and behind those
-        of the subscription that it replaced."""
-        own = np.ones(len(backfill), np.bool_)
-        if not isinstance(self.subscriptions, IdColumn):
-            own = self.subscriptions.has(backfill.number)
+        """Insert the updates of backfills into those of a batch: before the live updates of their subscription, behind
+        the updates of the one that it replaced."""
+        own = self.subscriptions.has(backfill.number)
         at, number, seq = backfill.at[own], backfill.number[own], backfill.seq[own]
         self.messages.keep(seq, backfill.names.take(np.flatnonzero(own)))
         self.backfilled = np.union1d(self.backfilled, seq)
@@ -462,12 +447,6 @@ class DeliveryBolt(Bolt):
         earlier = UpdateBatch(at, number, seq, np.full(count, MATCH, np.int8), np.full(count, np.nan))
         whole = concatenate([earlier, updates])
         return take_rows(whole, np.argsort(whole.as_of, kind="stable"))
-
-    def _own_kinds(self, numbers: Int64, kinds: Int8) -> Int8:
-        """Kinds of subscriptions; -1 of those that other tasks own."""
-        if isinstance(self.subscriptions, IdColumn) or not numbers.shape[0]:
-            return kinds
-        return np.where(self.subscriptions.has(numbers), kinds, -1).astype(np.int8)
 
     def _accept_late(self) -> None:
         if not self.late_waiting:
@@ -499,10 +478,6 @@ class DeliveryBolt(Bolt):
         self.watermarks[task] = watermark
         self.watermark = min(self.watermarks)
 
-    def _expect(self, what: str, first: int, numbers: Int64) -> None:
-        if not np.array_equal(numbers, np.arange(first, first + numbers.shape[0])):
-            raise TopologyError(f"{self.context.component}: {what} {first} comes next, got {numbers[:3].tolist()}...")
-
     def _write(self, updates: UpdateBatch) -> None:
         if not len(updates):
             return
@@ -517,11 +492,10 @@ class DeliveryBolt(Bolt):
         self.retained.note(updates)
         if self.publisher is not None:
             self.publisher.add(updates)
-        assert self.sink is not None
         now_s = self.context.now()
         fresh = updates
-        if self.covered:
-            fresh = take_rows(updates, ~self.covered.has(updates.as_of, hashes))
+        if self.already_published:
+            fresh = take_rows(updates, ~self.already_published.has(updates.as_of, hashes))
         if len(fresh):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
         if self.timeline is None and not self.steady_from and updates.as_of.shape[0] == 1:  # as in most small batches
@@ -566,9 +540,8 @@ class DeliveryBolt(Bolt):
         dead = self.retained.dead_before(floor)
         # Drop only when at least half can be dropped: moving the remaining ids then costs O(1) for each dropped one.
         if dead - self.messages.first > max(1024, self.messages.end - dead):
-            assert self.sink is not None
             self.sink.resolve(self.subscriptions, self.messages)
-            if not len(self.replacements):  # those that it delays may be of a backfill
+            if not len(self.replacements):  # delayed updates may be of a backfill
                 self.backfilled = self.backfilled[:0]
             needed = np.union1d(self.retained.messages(), self.backfilled)
             if self.objects is not None:
@@ -582,12 +555,12 @@ class DeliveryBolt(Bolt):
             self.context.acknowledge(self.acknowledged)
 
     def _finish_results(self) -> None:
-        """Write the results of a single task; send those of one of several to the first, which writes all."""
+        """Write the results of a single task. Of several the first writes all; the others send theirs to it."""
         results = concatenate([self.results[task] for task in range(self.query_tasks)])
         self.result_rows = len(results)
         if self.sink_name == "count":
             return
-        results = in_order(results, self.subscriptions)
+        results = sort_results(results, self.subscriptions)
         if self.tasks == 1:
             self._write_results(tables_of(results, self.subscriptions, self.messages))
             return
@@ -598,10 +571,10 @@ class DeliveryBolt(Bolt):
             self.context.emit("gathered", payload_of(table), to=0)
 
     def _gather(self, task: int, results: pa.Table) -> None:
-        """Take the results of a task; write those of all once they are there."""
+        """Take the results of a task; write all results once those of every task are there."""
         self.gathered[task] = results
         if self.ended and len(self.gathered) == self.tasks:
-            self._write_results(merged([self.gathered[task] for task in range(self.tasks)]))
+            self._write_results([merge_tables([self.gathered[task] for task in range(self.tasks)])])
 
     def _write_results(self, pieces: Iterable[pa.Table]) -> None:
         output, self.result_bytes = write_results(self.out_dir, self.context.incarnation, pieces)
@@ -609,7 +582,7 @@ class DeliveryBolt(Bolt):
 
 
 def _rows_of_each(as_of: Int64, last_seqs: Int64) -> Int64:
-    """How many updates are of each boundary, by their last seqs (ascending); one more if an update is of a later one.
+    """Number of updates as of each boundary (last seqs ascending); one number more if any is of a later boundary.
 
     O(n) if all updates belong to one boundary, else O(n log boundaries).
     """
@@ -621,8 +594,8 @@ def _rows_of_each(as_of: Int64, last_seqs: Int64) -> Int64:
 
 
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:
-    """The updates in a checkpoint of the bolt that no part had yet, as a table of `UPDATE_SCHEMA`.
+    """The updates in a checkpoint of the bolt that are in no part, as a table of `UPDATE_SCHEMA`.
 
-    `state` as `bolts.shares.joined` gives it.
+    `state` is from `bolts.shares.joined`.
     """
     return updates_of_state(part_of(state, "sink")).select(UPDATE_SCHEMA.names).cast(UPDATE_SCHEMA)

@@ -152,15 +152,19 @@ class IdColumn:
     def append(self, names: Names, hashes: UInt64 | None = None) -> None:
         """Add names under the next numbers; pass the result of `hash_names` as `hashes` if it is known already."""
         count, used = len(names.offsets) - 1, self.end - self.first
-        self._hashes = _grown(self._hashes, used, used + count)
+        self._hashes = grown(self._hashes, used, used + count)
         self._hashes[used : used + count] = hash_names(names) if hashes is None else hashes
         if self.keep_names:
             filled, fresh = int(self._offsets[used]), int(names.offsets[-1] - names.offsets[0])
-            self._offsets = _grown(self._offsets, used + 1, used + count + 1)
-            self._data = _grown(self._data, filled, filled + fresh)
+            self._offsets = grown(self._offsets, used + 1, used + count + 1)
+            self._data = grown(self._data, filled, filled + fresh)
             self._offsets[used + 1 : used + count + 1] = names.offsets[1:] + (filled - names.offsets[0])
             self._data[filled : filled + fresh] = names.data[names.offsets[0] : names.offsets[-1]]
         self.end += count
+
+    def has(self, numbers: Int64) -> NDArray[np.bool_]:
+        """bool[n]: which numbers were given to a name."""
+        return (numbers >= 0) & (numbers < self.end)
 
     def hashes(self, numbers: Int64) -> UInt64:
         """Hash of the name of each number, uint64[n]. Raises TopologyError for a number without a name."""
@@ -332,10 +336,10 @@ def flat_names(names: pa.Array) -> Names:
     return Names(offsets, np.frombuffer(text or b"", np.uint8, int(offsets[-1])))
 
 
-def _grown(array: np.ndarray, used: int, wanted: int) -> np.ndarray:
+def grown(array: np.ndarray, used: int, wanted: int) -> np.ndarray:
     """The array, or a copy of its first `used` entries with capacity for `wanted`, at least doubled."""
     if wanted <= array.shape[0]:
         return array
-    grown = np.zeros(max(wanted, 2 * array.shape[0]), array.dtype)
-    grown[:used] = array[:used]
-    return grown
+    larger = np.zeros(max(wanted, 2 * array.shape[0]), array.dtype)
+    larger[:used] = array[:used]
+    return larger

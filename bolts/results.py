@@ -1,4 +1,4 @@
-"""Results at the end of a stream: in order, with names, on the way between delivery tasks, and as a file.
+"""Results at the end of a stream: sorted, with names, merged from several delivery tasks, and written to a file.
 
 `results.parquet` is sorted by subscription id, then rank, and has the same bytes for any number of tasks.
 """
@@ -8,23 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from bolts.names import IdColumn
 from bolts.payloads import NamedResults
 from bolts.shares import Ids
 from bolts.sinks import GROUP_ROWS, RESULT_SCHEMA, open_writer, writing
-from matching.model import Names, ResultBatch
+from matching.model import Names, ResultBatch, take_rows
 from topology.core.checkpoint.storage import Output, is_stored, open_disk
 
 
-def in_order(results: ResultBatch, subscriptions: Ids) -> ResultBatch:
-    """The same by subscription id, then rank. O(n log n)."""
+def sort_results(results: ResultBatch, subscriptions: Ids) -> ResultBatch:
+    """Sort results by subscription id, then rank. O(n log n)."""
     distinct, rows = np.unique(results.number, return_inverse=True)
     order_of = np.empty(distinct.shape[0], np.int64)
     ids = subscriptions.names(distinct)
     order_of[pc.call_function("array_sort_indices", [ids]).to_numpy()] = np.arange(distinct.shape[0])
-    return _rows(results, np.lexsort((results.rank, order_of[rows])))
+    return take_rows(results, np.lexsort((results.rank, order_of[rows])))
 
 
 def table_of(results: ResultBatch, subscriptions: Ids, messages: IdColumn) -> pa.Table:
@@ -45,25 +44,23 @@ def table_of(results: ResultBatch, subscriptions: Ids, messages: IdColumn) -> pa
 def tables_of(results: ResultBatch, subscriptions: Ids, messages: IdColumn) -> Iterator[pa.Table]:
     """`table_of` in groups of rows; an empty one if there are none, for the schema."""
     for first in range(0, max(1, len(results)), GROUP_ROWS):
-        yield table_of(_rows(results, slice(first, first + GROUP_ROWS)), subscriptions, messages)
+        yield table_of(take_rows(results, slice(first, first + GROUP_ROWS)), subscriptions, messages)
 
 
-def merged(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
-    """The results of several tasks together, in order and in groups of rows. O(n log n)."""
-    whole = pa.concat_tables(tables).sort_by([("subscription_id", "ascending"), ("rank", "ascending")])
-    for first in range(0, max(1, whole.num_rows), GROUP_ROWS):
-        yield whole.slice(first, GROUP_ROWS)
+def merge_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """The results of several tasks in one table, sorted as by `sort_results`. O(n log n)."""
+    return pa.concat_tables(tables).sort_by([("subscription_id", "ascending"), ("rank", "ascending")])
 
 
 def payload_of(results: pa.Table) -> NamedResults:
-    """A table of `RESULT_SCHEMA` as it goes to another task."""
+    """The payload that takes a table of `RESULT_SCHEMA` to another task."""
     subscriptions, messages = (Names.of(results.column(name).to_pylist()) for name in ("subscription_id", "message_id"))
     rank, seq, score, text_score = (results.column(name).to_numpy() for name in ("rank", "seq", "score", "text_score"))
     return NamedResults(subscriptions, messages, rank, seq, score, text_score)
 
 
-def received(results: NamedResults) -> pa.Table:
-    """The table that `payload_of` was given."""
+def table_of_payload(results: NamedResults) -> pa.Table:
+    """Inverse of `payload_of`."""
     columns = [
         pa.array(results.subscriptions.strings(), pa.string()),
         pa.array(results.rank),
@@ -76,7 +73,7 @@ def received(results: NamedResults) -> pa.Table:
 
 
 def write_results(folder: str, incarnation: int, pieces: Iterable[pa.Table]) -> tuple[Output, int]:
-    """Write `results.parquet` under a hidden name; returns that file and its bytes. Raises DeliveryError."""
+    """Write `results.parquet` under a hidden name; returns the file and its size. Raises DeliveryError."""
     path = f"{folder}/results.parquet"
     hidden = f".results.{incarnation}.parquet.tmp"
     if is_stored(path):
@@ -87,14 +84,9 @@ def write_results(folder: str, incarnation: int, pieces: Iterable[pa.Table]) -> 
         writer = open_writer(file, RESULT_SCHEMA)
         try:
             for piece in pieces:
-                writer.write_table(piece)
+                writer.write_table(piece, GROUP_ROWS)
         finally:
             writer.close()
     with writing(path):
         size_bytes = disk.sync(hidden)
     return Output(f"{folder}/{hidden}", path), size_bytes
-
-
-def _rows(results: ResultBatch, rows: NDArray[np.integer] | slice) -> ResultBatch:
-    text_score = None if results.text_score is None else results.text_score[rows]
-    return ResultBatch(results.number[rows], results.rank[rows], results.seq[rows], results.score[rows], text_score)

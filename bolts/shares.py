@@ -1,4 +1,4 @@
-"""Shares: which delivery task owns a subscription, and how what several of them have saved is joined.
+"""Shares of delivery tasks: which task owns a subscription, and how saved states of several tasks are joined.
 
 A task owns the subscriptions whose id hashes to it, so that all subscriptions of one id, which replace each other, have
 the same owner. Query tasks send updates and results to owners (`Owners`), a delivery task keeps the names of what it
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bolts.names import IdColumn, UInt64, hash_names
+from bolts.names import IdColumn, UInt64, grown, hash_names
 from bolts.state_parts import named, part_of
 from matching.errors import CheckpointError, TopologyError
-from matching.model import Int64, Names
+from matching.model import Int64, Names, take_rows
 
 State = Mapping[str, np.ndarray]
 
@@ -29,14 +29,14 @@ def owner_of(hashes: UInt64, tasks: int) -> Int64:
     return (hashes % np.uint64(tasks)).astype(np.int64)
 
 
-class Covered:
-    """Updates that files have which were named after the checkpoint that a run goes back to: they are not rewritten.
+class PublishedParts:
+    """Updates in published parts, which a run does not write again after it went back to an earlier checkpoint.
 
     Parameters
     ----------
     rows : int64[n, 3]
-        Each a task, how many tasks there were, and the `as_of` up to which the files of that task have the updates of
-        the subscriptions that it owned.
+        A task, the number of tasks then, and the `as_of` up to which the task has published the updates of the
+        subscriptions that it owned.
     """
 
     def __init__(self, rows: Int64 | None = None):
@@ -55,11 +55,11 @@ class Covered:
 
     @property
     def through(self) -> int:
-        """The `as_of` up to which files of a single task go, -1 if there are none."""
+        """The `as_of` up to which a single task has published, -1 if it has not."""
         return self._furthest.get((0, 1), -1)
 
     def has(self, as_of: Int64, hashes: UInt64) -> NDArray[np.bool_]:
-        """Whether files have each of some updates, whose subscription ids have these hashes."""
+        """bool[n]: which updates are published; `hashes` are those of their subscription ids."""
         found = np.zeros(as_of.shape[0], np.bool_)
         for (task, tasks), through in self._furthest.items():
             found |= (as_of <= through) & (owner_of(hashes, tasks) == task)
@@ -72,7 +72,7 @@ class Owners:
     Parameters
     ----------
     tasks : int
-        Of delivery. With one, nothing is noted.
+        Number of delivery tasks; one owns all.
 
     Notes
     -----
@@ -89,13 +89,13 @@ class Owners:
             return
         wanted = int(numbers.max()) + 1
         if wanted > self._owner.shape[0]:
-            grown = np.full(max(wanted, 2 * self._owner.shape[0]), -1, np.int16)
-            grown[: self._owner.shape[0]] = self._owner
-            self._owner = grown
+            larger = np.full(max(wanted, 2 * self._owner.shape[0]), -1, np.int16)
+            larger[: self._owner.shape[0]] = self._owner
+            self._owner = larger
         self._owner[numbers] = owner_of(hash_names(names), self.tasks)
 
     def split(self, table: Any) -> list[Any]:
-        """Rows of updates or results by owner; all to the only one. O(n log n).
+        """Rows of updates or results by owner. O(n log n).
 
         Raises
         ------
@@ -112,10 +112,10 @@ class Owners:
             raise TopologyError("an update of a subscription that this query task was never sent")
         rows = np.argsort(owner, kind="stable")
         cuts = np.searchsorted(owner[rows], np.arange(self.tasks + 1))
-        return [_taken(table, rows[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
+        return [take_rows(table, rows[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
 
     def restore(self, saved: State) -> None:
-        """Know all subscriptions of a checkpoint; `saved` as `joined` gives it. O(bytes of the names)."""
+        """Take the subscriptions of a checkpoint; `saved` is a state from `joined`. O(bytes of the names)."""
         if self.tasks > 1:
             hashes = _hashes_of(part_of(saved, "subscriptions"))
             self._owner = owner_of(hashes, self.tasks).astype(np.int16)
@@ -147,7 +147,7 @@ class OwnNames:
         self._column.append(names.take(rows), hashes[rows])
 
     def has(self, numbers: Int64) -> NDArray[np.bool_]:
-        """Whether this task owns each of some subscriptions."""
+        """bool[n]: which subscriptions this task owns."""
         known = (numbers >= 0) & (numbers < self.end)
         return known & (self._row_of[np.where(known, numbers, 0)] >= 0)
 
@@ -173,7 +173,7 @@ class OwnNames:
         return self._column.state(first, needed) | {"numbers": np.flatnonzero(self._row_of[: self.end] >= 0)}
 
     def restore(self, state: State) -> None:
-        """Take the share of this task of what all had, as `joined` gives it."""
+        """Take this task's share of a state from `joined`."""
         hashes = _hashes_of(state)
         own_rows = owner_of(hashes, self._tasks) == self._task
         self._column.end = self.end = 0
@@ -195,10 +195,7 @@ class OwnNames:
     def _number(self, own: NDArray[np.bool_]) -> None:
         """Give the next numbers rows, where they are owned; call before the names are added."""
         first, self.end = self.end, self.end + own.shape[0]
-        if self.end > self._row_of.shape[0]:
-            grown = np.zeros(max(self.end, 2 * self._row_of.shape[0]), np.int32)
-            grown[:first] = self._row_of[:first]
-            self._row_of = grown
+        self._row_of = grown(self._row_of, first, self.end)
         self._row_of[first : self.end] = np.where(own, self._column.end + np.cumsum(own) - 1, -1)
 
     def _rows(self, numbers: Int64) -> Int64:
@@ -257,7 +254,7 @@ def _joined_subscriptions(states: Sequence[State]) -> dict[str, np.ndarray]:
 
 
 def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
-    """The window of the first task, and the messages before it that the results of any task have."""
+    """The names of the window from the first task, and of earlier messages that results of any task have."""
     first = int(states[0]["first"])
     kept = np.concatenate([state["kept"] for state in states])
     before, rows = np.unique(kept, return_index=True)
@@ -284,8 +281,8 @@ def _joined_retained(states: Sequence[State]) -> dict[str, np.ndarray]:
 def _joined_sinks(states: Sequence[State]) -> dict[str, np.ndarray]:
     if not states[0]:
         return {}
-    covered = Covered(np.concatenate([covered_of(state).rows for state in states]))
-    whole = {"part": np.max([state["part"] for state in states], 0), **covered_state(covered)}
+    published = PublishedParts(np.concatenate([published_in(state).rows for state in states]))
+    whole = {"part": np.max([state["part"] for state in states], 0), **state_of_published(published)}
     for name in ("as_of", "seq", "change", "score"):
         whole[name] = np.concatenate([state[name] for state in states])
     for name in ("subscription_id", "message_id"):
@@ -294,23 +291,19 @@ def _joined_sinks(states: Sequence[State]) -> dict[str, np.ndarray]:
     return whole
 
 
-def covered_of(state: State) -> Covered:
-    """The `Covered` in a sink's state: files that got their names after an earlier checkpoint."""
+def published_in(state: State) -> PublishedParts:
+    """The published parts that a sink's state names, those after an earlier checkpoint."""
     single = np.array([[0, 1, int(state["named_through"])]], np.int64)
-    return Covered(np.concatenate([single, state["named_of_tasks"]]) if "named_of_tasks" in state else single)
+    return PublishedParts(np.concatenate([single, state["named_of_tasks"]]) if "named_of_tasks" in state else single)
 
 
-def covered_state(covered: Covered) -> dict[str, np.ndarray]:
-    """Inverse of `covered_of`."""
-    rows = covered.rows
+def state_of_published(published: PublishedParts) -> dict[str, np.ndarray]:
+    """Arrays of a sink's state; inverse of `published_in`."""
+    rows = published.rows
     several = rows[rows[:, 1] > 1]
-    state = {"named_through": np.array(covered.through, np.int64)}
+    state = {"named_through": np.array(published.through, np.int64)}
     return state | ({"named_of_tasks": several} if several.shape[0] else {})
 
 
 def _hashes_of(state: State) -> UInt64:
     return hash_names(Names(state["offsets"], state["data"])) if "data" in state else state["hashes"]
-
-
-def _taken(table: Any, rows: Int64) -> Any:
-    return type(table)(*(None if column is None else column[rows] for column in table))

@@ -19,7 +19,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from bolts.names import IdColumn, UInt64, flat_names, hash_names
-from bolts.shares import Covered, Ids, covered_of, covered_state, owner_of
+from bolts.shares import Ids, PublishedParts, owner_of, published_in, state_of_published
 from matching.errors import CheckpointError, DeliveryError
 from matching.model import CHANGES, Names, UpdateBatch, concatenate
 from matching.part_names import ListedPart, PartName
@@ -96,7 +96,7 @@ class UpdateSink(Protocol):
         ...
 
     def cut(self, subscriptions: Ids, messages: IdColumn, now_s: float) -> list[Callable[[], Output]]:
-        """Prepare a checkpoint: the work to end a part that is large enough; smaller ones go into `state`."""
+        """Prepare a checkpoint: the work to end a part that is large enough; smaller ones go into `snapshot`."""
         ...
 
     def seal(self, subscriptions: Ids, messages: IdColumn) -> None:
@@ -112,8 +112,8 @@ class UpdateSink(Protocol):
         another thread calls what is returned."""
         ...
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
-        """Resume from `state`; returns which of the updates that follow are in committed files."""
+    def restore(self, state: Mapping[str, np.ndarray]) -> PublishedParts:
+        """Resume from `state`; returns which of the updates that follow are published already."""
         ...
 
     def abandon(self) -> None:
@@ -141,8 +141,8 @@ class CountSink:
     def snapshot(self, subscriptions: Ids, messages: IdColumn) -> Callable[[], dict[str, np.ndarray]]:
         return dict
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
-        return Covered()
+    def restore(self, state: Mapping[str, np.ndarray]) -> PublishedParts:
+        return PublishedParts()
 
     def abandon(self) -> None: ...
 
@@ -200,7 +200,7 @@ class PartSink:
         self._tables_rows = 0
         self._since_s = 0.0
         self._sealed: list[Output] = []
-        self._covered = Covered()  # what committed files had at the restore
+        self._already_published = PublishedParts()  # as of the restore
 
     def write(self, updates: UpdateBatch, subscriptions: Ids, messages: IdColumn, now_s: float) -> None:
         if not self._waiting_rows + self._tables_rows and self._part is None:
@@ -264,13 +264,13 @@ class PartSink:
             raise DeliveryError(f"{self.directory}: a part is open at a snapshot; call cut() first")
         self.resolve(subscriptions, messages)
         tables = [self._schema.empty_table(), *self._tables]
-        about = {"part": np.array(self._number, np.int64), **covered_state(self._covered)}
+        about = {"part": np.array(self._number, np.int64), **state_of_published(self._already_published)}
         return lambda: about | _unwritten(tables)
 
-    def restore(self, state: Mapping[str, np.ndarray]) -> Covered:
+    def restore(self, state: Mapping[str, np.ndarray]) -> PublishedParts:
         self._number = int(state["part"])
         # the run may be restored from a newer checkpoint before it reaches the end of those files
-        rows = covered_of(state).rows
+        rows = published_in(state).rows
         suffix = f".{self._form.suffix}"
         files = published(self.directory)
         named = [PartName.of(name) for name in files if name.startswith("part-") and name.endswith(suffix)]
@@ -279,14 +279,14 @@ class PartSink:
             self._number = max(name.number for name in newer) + 1
             ahead = [(name.task, name.tasks, self._last_as_of(name.text)) for name in newer]
             rows = np.concatenate([rows, np.array(ahead, np.int64)])
-        self._covered = Covered(rows)
+        self._already_published = PublishedParts(rows)
         if state["as_of"].shape[0]:
             table = updates_of_state(state)
             hashes = _hashes_of(table)
-            mine = (owner_of(hashes, self._tasks) == self._task) & ~self._covered.has(state["as_of"], hashes)
+            mine = (owner_of(hashes, self._tasks) == self._task) & ~self._already_published.has(state["as_of"], hashes)
             self._tables = [table.filter(pa.array(mine))] if mine.any() else []
             self._tables_rows = int(np.count_nonzero(mine))
-        return self._covered
+        return self._already_published
 
     def _last_as_of(self, name: str) -> int:
         """The largest `as_of` of a part that has its name. Raises CheckpointError if it is damaged."""

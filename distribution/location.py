@@ -46,9 +46,9 @@ _PREFIX = "location:"
 class LocationRouter(Router):
     """Parts of the world by load.
 
-    Of kinds that a message meets with its own rectangle, a message goes to every task it touches, and the pair belongs
-    to the owner of the lower-left corner of the intersection. Of those it meets with its centre, a message and its end
-    are matched only by the owner of that place, and the home is one of the tasks that the subscription is assigned to.
+    For kinds that match its rectangle, a message goes to every task that it touches, and a pair belongs to the owner of
+    the lower-left corner of the intersection. For kinds that match its centre, the owner of the centre alone matches
+    the message and its end, and a subscription's home is one of the tasks that it is assigned to.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class LocationRouter(Router):
         self.loads = loads
         self.owner = cut(loads.weight, self.tasks)
         best = _similarities(self.owner, self.tasks, self.space).T
-        # slack for what both sides of a comparison are rounded by, too; beyond -1 and 1 no rounding decides
+        # twice, since both sides of a comparison are rounded; beyond -1 and 1 rounding does not matter
         self.similarity = np.ascontiguousarray(best + 2 * _SLACK, np.float32)
 
     def restored(self, states: Sequence[Mapping[str, np.ndarray]], work: Sequence[int] = ()) -> "LocationRouter":
@@ -122,7 +122,7 @@ class LocationRouter(Router):
         return super().exchanges(kind) and bool(self.traits.region[kind])
 
     def shares_pairs(self, messages: MessageBatch) -> bool:
-        # by the identity of columns, not by values: all parts of a batch must agree
+        # by identity, which all parts of a batch share: one part may have points alone
         return messages.east is not messages.west or messages.north is not messages.south
 
     def box_rows(self, messages: MessageBatch, task: int) -> Int64 | None:
@@ -133,7 +133,7 @@ class LocationRouter(Router):
     def owned_pairs(self, region: Float64, messages: MessageBatch, row: Int32, task: int) -> NDArray[np.bool_]:
         west, south, east, _ = region.T
         crosses = west > east
-        # of the two boxes of a region across the antimeridian, the western one decides if it meets the message
+        # a region across the antimeridian has two boxes: the western one decides if it meets the message
         first = np.where(crosses & (messages.east[row] < west), -180.0, west)
         corner_x = np.maximum(first, messages.west[row])
         corner_y = np.maximum(south, messages.south[row])

@@ -60,7 +60,7 @@ def cut(weight: Int64, tasks: int) -> Int64:
 
 
 def in_curve_order() -> Int64:
-    """The cells along a Z-order curve: int64[cells]."""
+    """The cells along the Z-order curve: int64[cells]."""
     row, column = np.divmod(np.arange(CELLS), CELLS_A_SIDE)
     curve = np.zeros_like(row)
     for bit in range(CELLS_A_SIDE.bit_length() - 1):
@@ -69,14 +69,14 @@ def in_curve_order() -> Int64:
 
 
 def cut_in_order(weight: Int64, tasks: int) -> Int64:
-    """Owners (int64[n]) of cells that are in order along a curve: runs of about equal weight; see `cut`."""
-    load = loads_in_order(weight)
+    """As `cut`, for cells whose weights (int64[n]) are given in the order of the curve."""
+    load = smoothed(weight)
     before = np.cumsum(load) - load
     return before * tasks // int(load.sum())
 
 
-def loads_in_order(weight: Int64) -> Int64:
-    """Loads of cells by their weights (int64[n]), above 0; their sum is below 2**51."""
+def smoothed(weight: Int64) -> Int64:
+    """Weights of cells (int64[n]), scaled, with a little added to each: none is 0, and their sum is below 2**51."""
     return weight * (1000 * weight.shape[0]) + max(1, int(weight.sum()))
 
 

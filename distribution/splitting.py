@@ -1,7 +1,7 @@
 """The parts of a batch for all query tasks, cut out in one pass.
 
-To cut a batch of 1,000 messages for twenty tasks one by one costs twenty times what NumPy takes for a dozen columns of
-fifty rows, most of it for calls. Here every column is gathered once for all parts, and a part is views of that.
+Cutting a batch task by task costs a dozen calls of NumPy for each, one a column: for twenty tasks twenty times as much.
+Here each column is gathered once for all parts, and the columns of a part are views of it.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from compiling.njit import njit
 from matching.model import Int64, MessageBatch, take_optional
 from matching.storage.slots import as_input
 
-#: What the rows of a column are: `_EMPTY`: it has none, the same in all parts; else messages, terms, or ends of terms.
+#: What a column has a value for: nothing (it is empty in all parts), each message, each term, each offset of terms.
 _EMPTY, _ROWS, _TERMS, _OFFSETS = range(-1, 3)
-#: Columns that are cut by ends of their own.
+#: Columns of the order of words, which has offsets of its own.
 _ORDER = ("order_offsets", "order")
 _RUNS_OF = {"terms": _TERMS, "weights": _TERMS, "counts": _TERMS, "term_offsets": _OFFSETS}
 
 
 def split(messages: MessageBatch, rows: Sequence[Int64]) -> tuple[list[MessageBatch], list[int]]:
-    """A batch for each of some arrays of rows (ascending), as of `MessageBatch.take`, read-only; and the bytes of each.
+    """For each array of rows (ascending) the batch that `MessageBatch.take` returns, read-only, and its bytes.
 
     O(rows + their terms).
     """
@@ -87,7 +87,7 @@ def _gathered(column: np.ndarray, runs: int, picked: Int64, places: Int64, offse
 
 @njit(cache=True, nogil=True)
 def _offsets(term_offsets, rows, cuts, offsets, term_cuts):
-    """Offsets of the terms of each part, which begin at 0, one part after the other, and the terms before each part."""
+    """Fill the term offsets of all parts, each from 0, one part after the other, and the terms before each part."""
     for part in range(cuts.shape[0] - 1):
         end = np.int64(0)
         offsets[cuts[part] + part] = 0
@@ -99,7 +99,7 @@ def _offsets(term_offsets, rows, cuts, offsets, term_cuts):
 
 @njit(cache=True, nogil=True)
 def _places(term_offsets, rows, places):
-    """Places of the terms of all rows."""
+    """Indices of the terms of all rows, among the terms of the whole batch."""
     end = 0
     for row in rows:
         for at in range(term_offsets[row], term_offsets[row + 1]):

@@ -7,7 +7,7 @@ that has more messages than a part, is shared: each of its tasks has the share o
 
 import numpy as np
 
-from distribution.parts import CELLS, cell_of, in_curve_order, loads_in_order, loads_of
+from distribution.parts import CELLS, cell_of, in_curve_order, loads_of, smoothed
 from distribution.router import spread
 from matching.model import Float64, Int64, MessageBatch
 
@@ -33,7 +33,7 @@ class WindowParts:
     def __init__(self, tasks: int, load: Int64):
         self.tasks = tasks
         order = in_curve_order()
-        in_order = loads_in_order(load[order])
+        in_order = smoothed(load[order])
         self._load, self._before = np.empty((2, CELLS), np.int64)
         self._load[order], self._before[order] = in_order, np.cumsum(in_order) - in_order
         self._total = int(in_order.sum())

@@ -58,8 +58,12 @@ class Eligible(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Messages by word, ascending in each: of every place its term (int64[nnz]), the row of its message (int64[nnz]),
-    its weight (float64[nnz]) and its count there (int64[nnz], empty where messages have no counts)."""
+    """Postings of messages, by term and then by row of the message.
+
+    term, owner : int64[nnz]    the term, and the row of the message that has it
+    weights : float64[nnz]
+    counts : int64[nnz]         how often the message has the term; empty where messages have no counts
+    """
 
     term: Int64
     owner: Int64
@@ -80,7 +84,7 @@ class Words(NamedTuple):
         )
 
     def lists(self, terms: np.ndarray) -> list[slice]:
-        """Places of each term."""
+        """The postings of each term."""
         wanted = terms.astype(np.int64)
         first, end = np.searchsorted(self.term, wanted), np.searchsorted(self.term, wanted, "right")
         return [slice(*cut) for cut in zip(first.tolist(), end.tolist(), strict=True)]
@@ -101,8 +105,7 @@ def counted(rows) -> Counter:
 
 def of_numbers(rows, numbers: Int64):
     """The rows of updates or results of these subscriptions."""
-    mine = np.isin(rows.number, numbers)
-    return type(rows)(**{name: column if column is None else column[mine] for name, column in rows._asdict().items()})
+    return take_rows(rows, np.isin(rows.number, numbers))
 
 
 def expected(
@@ -159,21 +162,22 @@ class Chunk:
         self.messages, self.max_distance, self.decay = messages, max_distance, decay
         self.words = Words.of(messages)
         self._met = np.zeros(len(messages), np.bool_)
-        self._place = np.zeros(len(messages), np.int64)
+        self._index = np.zeros(len(messages), np.int64)
         before = np.concatenate([[0], np.cumsum(messages.counts, dtype=np.int64)])
         #: Words of each message, repetitions included; empty where messages have no counts.
         self.lengths = np.diff(before[messages.term_offsets]) if messages.counts.shape[0] else messages.counts
 
     def meeting(self, terms: np.ndarray) -> tuple[Int64, list[slice], list[Int64]]:
-        """Rows with any of the terms, ascending; and of each term its places in `words`, and in these rows."""
+        """Rows of messages with any of the terms, ascending; for each term its postings in `words`, and where among
+        these rows their messages are."""
         lists = self.words.lists(terms)
         owners = [self.words.owner[each] for each in lists]
         for owner in owners:
             self._met[owner] = True
         row = np.flatnonzero(self._met)
         self._met[row] = False
-        self._place[row] = np.arange(row.shape[0])
-        return row, lists, [self._place[owner] for owner in owners]
+        self._index[row] = np.arange(row.shape[0])
+        return row, lists, [self._index[owner] for owner in owners]
 
     def distance(self, table: SubscriptionTable, at: int, row: Int64) -> Float64:
         """As `matching.naive.distance`; arc sines are those of the C library, one by one."""
@@ -197,9 +201,9 @@ def _terms(table: SubscriptionTable, at: int) -> slice:
 def matching_rows(chunk: Chunk, table: SubscriptionTable, at: int) -> Int64:
     """`boolean`: the messages with all keywords, or any, whose rectangle meets the region. O(their postings)."""
     terms = table.terms[_terms(table, at)]
-    row, _, places = chunk.meeting(terms)
+    row, _, having = chunk.meeting(terms)
     if table.match[at] != ANY_KEYWORD and row.shape[0]:
-        times = np.bincount(np.concatenate(places), minlength=row.shape[0])
+        times = np.bincount(np.concatenate(having), minlength=row.shape[0])
         row = row[times == terms.shape[0]]
     west, south, east, north = table.region[at].tolist()
     boxes = [(west, east)] if west <= east else [(west, 180.0), (-180.0, east)]
@@ -211,11 +215,11 @@ def matching_rows(chunk: Chunk, table: SubscriptionTable, at: int) -> Int64:
 
 def _topk(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     own = _terms(table, at)
-    row, lists, places = chunk.meeting(table.terms[own])
+    row, lists, having = chunk.meeting(table.terms[own])
     # term by term, ascending: a message has each once, and sums have the last bits of the oracle's
     text = np.zeros(row.shape[0])
-    for place, each, weight in zip(places, lists, table.weights[own].tolist(), strict=True):
-        text[place] += weight * chunk.words.weights[each]
+    for index, each, weight in zip(having, lists, table.weights[own].tolist(), strict=True):
+        text[index] += weight * chunk.words.weights[each]
     spatial = chunk.proximity(table, at, row)
     alpha = float(table.alpha[at])
     return Eligible(row, alpha * spatial + (1.0 - alpha) * text, text)
@@ -224,7 +228,7 @@ def _topk(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
 def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
     """Logarithms are those of the C library, one by one: NumPy's own differ in the last bit."""
     terms, messages, model = table.terms[_terms(table, at)], chunk.messages, chunk.decay
-    row, lists, places = chunk.meeting(terms)
+    row, lists, having = chunk.meeting(terms)
     text = np.ones(row.shape[0])
     if not row.shape[0]:
         return Eligible(row, text, text)
@@ -232,9 +236,9 @@ def _decay(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
         what = "decay model" if model is None else "counts of terms"
         raise TopologyError(f"decay subscription {table.number[at]}: the bulk oracle was given no {what}")
     length = chunk.lengths[row]
-    for term, each, place in zip(terms.tolist(), lists, places, strict=True):
+    for term, each, index in zip(terms.tolist(), lists, having, strict=True):
         in_message = np.zeros(row.shape[0])
-        in_message[place] = chunk.words.counts[each] / np.maximum(length[place], 1)  # 0 of none, without text
+        in_message[index] = chunk.words.counts[each] / np.maximum(length[index], 1)  # 0 of none, without text
         in_collection = model.collection_count.get(term, 0) / model.total_tokens if model.total_tokens else 0.0
         text *= (1.0 - model.smoothing) * in_message + model.smoothing * in_collection
     alpha = float(table.alpha[at])
@@ -254,13 +258,13 @@ def _knn(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
 
 
 def _skyline(chunk: Chunk, table: SubscriptionTable, at: int) -> Eligible:
-    words, places = chunk.words, chunk.words.lists(table.terms[_terms(table, at)])
-    lists = [words.owner[each][~np.signbit(words.weights[each])] for each in places]
+    words, terms = chunk.words, table.terms[_terms(table, at)]
+    lists = [words.owner[each][~np.signbit(words.weights[each])] for each in words.lists(terms)]
     return in_region(chunk.messages, table.region[at], lists)
 
 
 def in_region(messages: MessageBatch, region: np.ndarray, lists: Sequence[Int64]) -> Eligible:
-    """Those inside a region with a keyword, and both relevances to it; `lists`: rows by keyword. O(lists)."""
+    """The messages inside a region that have a keyword, with both relevances; `lists`: rows by keyword. O(lists)."""
     west, south, east, north = region.tolist()
     there = []
     for each in lists:
@@ -336,8 +340,8 @@ def _satisfying_all(chunk: Chunk, subscription: NaiveSubscription, row: Int64) -
 def _satisfying(chunk: Chunk, subscription: NaiveSubscription, one: NaiveInstruction, row: Int64) -> np.ndarray:
     """bool[n]: which of these messages satisfy an instruction.
 
-    Sets of words are decided for all at once. What else there is, the oracle decides message by message: of a phrase
-    only where all its words are, since words between which no space stands make phrases of many place names.
+    Sets of words are tested for all messages at once, other instructions by the oracle, message by message. A phrase is
+    tested only where all its words are: in scripts without spaces many place names are phrases.
     """
     if one.name in ("either", "neither"):
         held = np.zeros(row.shape[0], np.int64)
@@ -527,7 +531,7 @@ class BulkOracle:
         eligible = take_rows(eligible, passing_rows(chunk, self.table, at, eligible.row))
         found, best, done = self._found(eligible, chunk.messages, at, *when, start)
         k, comes, goes = int(self.table.k[at]), found.comes.tolist(), found.goes
-        rows, changes, places = [], [], []
+        rows, changes, at_boundary = [], [], []
         reported = set(best.tolist())
         while True:
             lost = int(goes[best].min()) if rule.windowed and best.shape[0] else NEVER
@@ -543,19 +547,19 @@ class BulkOracle:
             for change, some in ((LEAVE, reported - chosen), (ENTER, chosen - reported)):
                 rows += some
                 changes += [change] * len(some)
-                places += [now] * len(some)
+                at_boundary += [now] * len(some)
             reported = chosen
         if stop < last_seqs.shape[0]:
             rows += reported
             changes += [LEAVE] * len(reported)
-            places += [stop] * len(reported)
+            at_boundary += [stop] * len(reported)
             best = best[:0]
         self._results.pop(at, None)
         if best.shape[0]:
             self._results[at] = take_rows(found, best)
         row = np.array(rows, np.int64)
         number = np.full(row.shape, self.table.number[at])
-        as_of = last_seqs[np.array(places, np.int64)]
+        as_of = last_seqs[np.array(at_boundary, np.int64)]
         return UpdateBatch(as_of, number, found.seq[row], np.array(changes, np.int8), found.score[row])
 
     def _found(
@@ -566,7 +570,7 @@ class BulkOracle:
         `goes` is None where no message ever goes.
         """
         before, seq = self._results.get(at), messages.seq[some.row]
-        if goes is not None:  # everything that is alive is among the messages, also the result
+        if goes is not None:  # the messages include all that are alive, and so the result
             found = Found(seq, some.score, some.text, np.maximum(comes[some.row], start), goes[some.row])
             best = np.zeros(0, np.int64) if before is None else np.searchsorted(seq, before.seq)
             met = int(np.searchsorted(seq, self._last_seq, "right")) if self.table.at[at] <= self._last_seq else 0

@@ -423,9 +423,9 @@ def empty(table_type: type):
     return table_type(**_columns(table_type))
 
 
-def take_rows(table: Any, rows: NDArray[Any]) -> Any:
-    """Some rows (mask or indices) of a NamedTuple of columns of one length. O(columns and rows)."""
-    return type(table)(*(column[rows] for column in table))
+def take_rows(table: Any, rows: NDArray[Any] | slice) -> Any:
+    """Some rows (mask, indices or slice) of a NamedTuple of columns of one length, or None. O(columns and rows)."""
+    return type(table)(*(None if column is None else column[rows] for column in table))
 
 
 def concatenate(tables: Sequence):

@@ -76,26 +76,17 @@ SUBSCRIPTION_COLUMNS = frozenset(
      "query", "radius_m", "where", "on", "everything", "tell", "include", "k", "alpha", "at", "until", "backfill",
      "lang")
 )  # fmt: skip
-#: Those whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
+#: Columns whose value is an object. Tables have it as JSON text, which `spouts.lines` reads.
 OBJECT_COLUMNS = ("circle", "polygon", "where", "tell")
-#: Those that a message must satisfy beside keywords, region and point.
+#: Columns that ask more of a message than keywords, region and point do.
 CONDITION_COLUMNS = ("match", "not_keywords", "circle", "polygon", "query", "lang", "radius_m", "where", "on")
-#: Short names, to which free columns are near: `one` is no slip of `on`, nor `lng` of `lang`.
+#: Names too short to guess a misspelling: `one` is not meant for `on`, nor `lng` for `lang`.
 _SHORT_COLUMNS = frozenset(("on", "lang"))
 PUBLISH, DELETE = 0, 1
-#: How alike two names are (`difflib`) if one may be a slip for the other: "keyword", "untill", "Alpha".
+#: Similarity (`difflib`) from which a name counts as misspelt: "keyword", "untill", "Alpha".
 _NEARLY = 0.75
 
-_OPS = {
-    None: PUBLISH,
-    "": PUBLISH,
-    0: PUBLISH,
-    "0": PUBLISH,
-    "publish": PUBLISH,
-    1: DELETE,
-    "1": DELETE,
-    "delete": DELETE,
-}
+_OPS = {None: PUBLISH, "": PUBLISH, "publish": PUBLISH, "delete": DELETE}
 _NUMBERS = struct.Struct("<6dqB")
 _BLANK = (None, "")
 
@@ -154,16 +145,15 @@ class ParsedSubscription(NamedTuple):
     `kind` is the code of the kind; `x`, `y` are in the unit square (NaN for kinds with a region), `region` is west,
     south, east, north in degrees (NaN for kinds with a point); `match` is a code of `matching.model`; `k` is 0 and
     `alpha` NaN where the kind has none.
-    `terms` ascend, `idf` goes with them (0 for `UNKNOWN_TERM`). `words` are all terms as people read them. `unknown`
-    and `stopped` count those the vocabulary lacks and those it removed. Where all keywords are needed and one is
-    unknown, `UNKNOWN_TERM` comes last and nothing can match. `filter` is the program of `matching.filters`, `needs` how
-    many keywords a message must have, if that is a number; `others` are the words of `not_keywords` and the query that
-    are not among `words`, of which the vocabulary lacks `unknown_others`. With a query, or a word that is cut into
-    pieces, `words` are those that it is found by or scores with. One without such has no words, and the reserved term
-    (`matching.reserved`).
-    `vector` is the point as a unit vector, if distances are on the sphere; `radius_m` where proximity is 0, NaN where
-    the subscription does not say. `broad`: every visible message matches, but those with an excluded word.
-    `backfill` is as of `matching.filter_fields.backfill_of`.
+    `terms` ascend, with their `idf` (0 for `UNKNOWN_TERM`). `words` are the words that the subscription is found by or
+    scores with, as people read them; without any it has the reserved term (`matching.reserved`). Of its keywords the
+    vocabulary lacks `unknown` and has removed `stopped`. Where all are needed and one is unknown, `UNKNOWN_TERM` comes
+    last and nothing can match. `filter` is the program of `matching.filters`; `needs` is the number of keywords that a
+    message must have, or `ALL_KEYWORDS`. `others` are further words of `not_keywords` and the query; the vocabulary
+    lacks `unknown_others` of them.
+    `vector` is the point as a unit vector, if distances are on the sphere; `radius_m` is where proximity is 0, NaN if
+    not given. `broad`: all visible messages match, except those with an excluded word. `backfill` is the value of
+    `matching.filter_fields.backfill_of`.
     """
 
     subscription_id: str
@@ -194,9 +184,6 @@ class ParsedSubscription(NamedTuple):
     def can_match(self) -> bool:
         """Whether messages may have as many of its keywords as it needs."""
         return self.needs <= len(self.terms) and self.terms[-1] != UNKNOWN_TERM
-
-
-_FIELDS = ParsedSubscription._fields
 
 
 class MessageDecoder:
@@ -269,12 +256,8 @@ def message_row(
     middle of the world, `NOWHERE` without one. A range message may lack its point: it gets the middle of its rectangle.
     Without an id the hash of the content is the id. About 8 us.
     """
-    known = isinstance(raw.op, str | int | None) and not isinstance(raw.op, bool)  # False equals 0
-    op = _OPS.get(raw.op) if known else None
-    if op is None:
-        number = whole_number(raw.op)  # 1.0, "1.0", as some tables store columns with gaps
-        op = None if number is None else _OPS.get(number)
-    if op is None:
+    op = _OPS.get(raw.op) if isinstance(raw.op, str | None) else None
+    if op is None and (op := whole_number(raw.op)) not in (PUBLISH, DELETE):
         return "bad_op"
     text = "" if raw.text is None else raw.text
     if type(text) is not str:
@@ -291,12 +274,10 @@ def message_row(
         lon, lat = NOWHERE if space is None else ((space.west + space.east) / 2, (space.south + space.north) / 2)
         space = None
     else:
-        lon = coordinate(raw.lon, 180.0)
-        if isinstance(lon, str):
-            return lon
-        lat = coordinate(raw.lat, 90.0)
-        if isinstance(lat, str):
-            return lat
+        point = _degrees((raw.lon, raw.lat))
+        if isinstance(point, str):
+            return point
+        lon, lat = point
     if space is not None and not (space.west <= lon <= space.east and space.south <= lat <= space.north):
         return "outside_world"
     try:
@@ -335,7 +316,7 @@ def content_of(
 def _content(
     lon: float, lat: float, box: tuple[float | None, ...], time_us: int | None, op: int, encoded: bytes
 ) -> bytes:
-    sides = (math.nan,) * 4 if box[0] is None else box
+    sides = NO_REGION if box[0] is None else box
     numbers = _NUMBERS.pack(lon, lat, *sides, FIRST_US - 1 if time_us is None else time_us, op)
     return hashlib.blake2b(numbers + encoded, digest_size=16).digest()
 
@@ -346,9 +327,9 @@ def _with_attributes(content: bytes, attributes: tuple[Any, ...]) -> bytes:
 
 
 def with_attributes(message: ParsedMessage, read: ReadValues) -> ParsedMessage:
-    """The message with its attributes, which count for the hash of its content, and for the id where that is it.
+    """The message with its attributes, also in the hash of its content, and in its id if that is the hash.
 
-    A value that does not fit counts as it came, so that two rows are the same only if they were sent the same.
+    A value that does not fit is hashed as it came: rows are the same only if they were sent the same.
     """
     content = _with_attributes(message.content, read.content) if read.content else message.content
     old = message.content.hex()
@@ -363,14 +344,22 @@ def _rectangle(raw: RawMessage) -> tuple[float, float, float, float] | tuple[Non
     sides = raw[5:9]
     if sides == (None, None, None, None) or all(side is None or side == "" for side in sides):
         return None, None, None, None
-    degrees = []
-    for side, limit in zip(sides, (180.0, 90.0, 180.0, 90.0), strict=True):
-        value = coordinate(side, limit)
-        if isinstance(value, str):
-            return "bad_rectangle" if value == "missing_coordinate" else value
-        degrees.append(value)
+    degrees = _degrees(sides)
+    if isinstance(degrees, str):
+        return "bad_rectangle" if degrees == "missing_coordinate" else degrees
     west, south, east, north = degrees
     return (west, south, east, north) if west <= east and south <= north else "bad_rectangle"
+
+
+def _degrees(values: Sequence[Any]) -> list[float] | str:
+    """Longitudes and latitudes in turn, or the reason code of the first that is none."""
+    degrees = []
+    for value, limit in zip(values, (180.0, 90.0, 180.0, 90.0), strict=False):
+        checked = coordinate(value, limit)
+        if isinstance(checked, str):
+            return checked
+        degrees.append(checked)
+    return degrees
 
 
 def subscription_row(
@@ -381,15 +370,15 @@ def subscription_row(
     Parameters
     ----------
     obj : mapping
-        Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent. Other columns are their
-        owner's and mean nothing here, unless they look like a slip of the pen (`misspelt`).
+        Column name (`SUBSCRIPTION_COLUMNS`) to a value of any type; None counts as absent. Other columns are ignored,
+        unless their names look misspelt (`misspelt`).
     vocabulary : Vocabulary
-        Gives keywords their ids; unknown and stop terms are treated as design says for each kind. Where terms are
-        admitted later, unknown ones are: they have no id yet, and the subscription is matched once they have.
+        Gives keywords their ids. Where terms are admitted later, an unknown one has no id yet, and the subscription is
+        matched once it has.
     space : Space
         World box and projection; a point outside is `outside_world`. A region may reach beyond the box.
     kinds : Kinds
-        Those there are, whether they run or not.
+        All kinds that may be named, whether the run has them or not.
 
     Returns
     -------
@@ -398,7 +387,7 @@ def subscription_row(
     Notes
     -----
     About 15 us. `k` and `alpha` of kinds that have none are ignored; a point for a kind with a region, or the other way
-    round, is `wrong_place`, since its owner expects something that would not happen.
+    round, is `wrong_place`.
     """
     parsed = _parsed(obj, vocabulary, space, kinds)
     if isinstance(parsed, ParsedSubscription):
@@ -468,12 +457,8 @@ def _parsed(
             return "bad_alpha"
         alpha = 1.0 if wordless or given is None else given  # without keywords by place alone
     at = 0 if obj.get("at") is None else whole_number(obj["at"])
-    until = None if obj.get("until") is None else whole_number(obj["until"])
-    if (
-        at is None
-        or not 0 <= at < 2**62
-        or (obj.get("until") is not None and (until is None or not at < until < 2**62))
-    ):
+    until, ends = whole_number(obj.get("until")), obj.get("until") is not None
+    if at is None or not 0 <= at < 2**62 or (ends and (until is None or not at < until < 2**62)):
         return "bad_span"
     backfill = backfill_of(obj.get("backfill"), kind)
     if isinstance(backfill, Refusal):
@@ -536,7 +521,7 @@ def _no_object(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def misspelt(name: str) -> str | None:
-    """The column of subscriptions that this name is nearly, None if it is one, or a free column of its owner's."""
+    """The column of subscriptions that a name is likely meant for; None if it is one, or like none."""
     if name in SUBSCRIPTION_COLUMNS:
         return None
     longer = sorted(SUBSCRIPTION_COLUMNS - _SHORT_COLUMNS)
@@ -554,23 +539,21 @@ def _point_of(obj: Mapping[str, Any], space: Space) -> _Place | str:
     """x, y, no region, and on the sphere a unit vector; or a reason code."""
     if obj.get("region") is not None:
         return "wrong_place"
-    lon = coordinate(obj.get("lon"), 180.0)
-    if isinstance(lon, str):
-        return lon
-    lat = coordinate(obj.get("lat"), 90.0)
-    if isinstance(lat, str):
-        return lat
-    if not space.contains(lon, lat):  # type: ignore[arg-type]
+    point = _degrees((obj.get("lon"), obj.get("lat")))
+    if isinstance(point, str):
+        return point
+    lon, lat = np.array(point)
+    if not space.contains(lon, lat):
         return "outside_world"
-    x, y = space.project(lon, lat)  # type: ignore[arg-type]
-    vectors = space.vectors(np.array([lon], np.float64), np.array([lat], np.float64))
+    x, y = space.project(lon, lat)
+    vectors = space.vectors(*np.array(point).reshape(2, 1))
     return float(x), float(y), NO_REGION, tuple(vectors.ravel().tolist())
 
 
 def _region_of(
     obj: Mapping[str, Any], kind: Kind, around: tuple[float, float, float, float] | None
 ) -> _Place | Refusal | str:
-    """No x, no y, the region, or that around a shape; or a reason code."""
+    """No x, no y, and the region, or the one around a shape; or a reason code."""
     sides = obj.get("region")
     if obj.get("lon") is not None or obj.get("lat") is not None or (around is not None and sides is not None):
         return "wrong_place"
@@ -580,12 +563,9 @@ def _region_of(
         return Refusal("bad_region", "region is missing; everywhere is [-180, -90, 180, 90]")
     if not isinstance(sides, list | tuple) or len(sides) != 4:
         return "bad_region"
-    degrees = []
-    for side, limit in zip(sides, (180.0, 90.0, 180.0, 90.0), strict=True):
-        value = coordinate(side, limit)
-        if isinstance(value, str):
-            return value if value.startswith("coordinate") else "bad_region"
-        degrees.append(value)
+    degrees = _degrees(sides)
+    if isinstance(degrees, str):
+        return degrees if degrees.startswith("coordinate") else "bad_region"
     west, south, east, north = degrees
     if west > east and not kind.wraps:
         return "crosses_antimeridian"
@@ -612,7 +592,8 @@ def build_table(parsed: Sequence[ParsedSubscription], numbers: Sequence[int], at
     -----
     O(rows + terms).
     """
-    rows: Any = ParsedSubscription._make(zip(*parsed, strict=True) if parsed else repeat((), len(_FIELDS)))
+    columns = zip(*parsed, strict=True) if parsed else repeat((), len(ParsedSubscription._fields))
+    rows: Any = ParsedSubscription._make(columns)
     offsets = np.zeros(len(parsed) + 1, np.int64)
     np.cumsum(list(map(len, rows.terms)), out=offsets[1:])
     terms, raw = (list(chain.from_iterable(column)) for column in (rows.terms, rows.idf))

@@ -25,10 +25,10 @@ class Subset(NamedTuple):
     """Some subscriptions.
 
     rows : int64[n]         ascending positions in a `Demand`
-    cell : float64[4]       the square, or the like, of the quadtree that their places lie in
+    cell : float64[4]       the cell of the quadtree that their places lie in
     box : float64[4]        encloses their rectangles
-    cost : float64[n]       C(s) of each by this rectangle
-    total : float           their sum
+    cost : float64[n]       C(s) of each, computed with this rectangle
+    total : float           sum of the costs
     """
 
     rows: Int64
@@ -67,9 +67,9 @@ def cut(subsets: list[Subset], at_least: int, parts_of: Callable[[Subset], list[
 
 
 def quarters(demand: Demand, subset: Subset, make: Make) -> list[Subset]:
-    """The cell cut into four alike, without the empty ones; one subset if all lie at the same place.
+    """Cut a subset by the quarters of its cell, without empty ones; returns it whole if all lie at the same place.
 
-    A quarter that has all of them is cut at once: no cut that keeps all together has made a subset smaller.
+    A quarter that has all subscriptions is quartered in turn.
     """
     x, y, cell = demand.x[subset.rows], demand.y[subset.rows], subset.cell
     if x.min() == x.max() and y.min() == y.max():

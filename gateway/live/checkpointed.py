@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from bolts.delivery import undelivered
 from bolts.names import hash_names
-from bolts.shares import Covered, joined
+from bolts.shares import PublishedParts, joined
 from bolts.sinks import last_as_of, read_part
 from gateway.live.opening import stream_config
 from gateway.live.recording import facts_of, paths_of
@@ -172,7 +172,7 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
     gone = sorted(listed.keys() - published.keys())
     if gone:
         raise InputError("missing_file", f"{folder / 'updates' / gone[0]}: is gone; restore a backup")
-    covered = _published_since(published, int(state["sink:part"])) if "sink:part" in state else Covered()
+    already = _published_since(published, int(state["sink:part"])) if "sink:part" in state else PublishedParts()
     for temporary, name in manifest.outputs:
         published.setdefault(Path(name).name, folder / temporary)
         if name in manifest.parts:
@@ -186,19 +186,20 @@ def _copy_of(folder: Path, manifest: Manifest, state: Mapping[str, np.ndarray], 
             table = read_part(path, listed.get(name))
             pq.write_table(table.filter(pc.less_equal(table["as_of"], last_seq)), out / name)
     saved = undelivered(state)
-    if len(saved) and covered:
+    if len(saved) and already:
         hashes = hash_names(Names.of(saved["subscription_id"].to_pylist()))
-        saved = saved.filter(pa.array(~covered.has(saved["as_of"].to_numpy(), hashes)))
+        saved = saved.filter(pa.array(~already.has(saved["as_of"].to_numpy(), hashes)))
     if len(saved):
         pq.write_table(saved, out / "part-saved.parquet")
     return last_seq
 
 
-def _published_since(published: Mapping[str, Path], number: int) -> Covered:
-    """What parts have that were published after a checkpoint, whose next part has this number.
+def _published_since(published: Mapping[str, Path], number: int) -> PublishedParts:
+    """The updates in parts of this number or above: those published after the checkpoint whose next part it is.
 
-    They may have updates that the checkpoint has saved.
+    The checkpoint may have saved some of them, too.
     """
     names = [PartName.of(name) for name in published]
     newer = [name for name in names if name.number >= number]
-    return Covered(np.array([(name.task, name.tasks, last_as_of(published[name.text])) for name in newer], np.int64))
+    rows = [(name.task, name.tasks, last_as_of(published[name.text])) for name in newer]
+    return PublishedParts(np.array(rows, np.int64))

@@ -3,7 +3,7 @@
 The influence ball of a subscription is centred at its point, its radius is the distance of its k-th: a message outside
 cannot become a result (DkM-SKS, 3.2). A posting repeats point and radius in float32, so that a scan reads them in a row
 and touches the subscription only where the message may lie in its ball. On the sphere the point is a unit vector and a
-radius is compared as a chord. Radii only shrink, so a posting that has not heard of it lets too much through, never too
+radius is compared as a chord. Radii only shrink, so a posting with an old radius lets too much through, never too
 little.
 
 What a list belongs to is up to the engine: a term (`matching.knn.engines.terms`), or a term within a cell
@@ -20,20 +20,19 @@ from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int8, Int32, Int64
 from matching.storage.slots import cache_aligned
 
-#: What float32 may be wrong by in the distance of two points of the unit square, or the chord of two unit vectors, with
-#: a margin: coordinates are rounded, and so are differences, squares and sum. As a place on the earth it is 40 m, of a
-#: chord 6 m.
+#: Largest error of a distance that float32 computes, with a margin: between points of the unit square, where it is 40 m
+#: on the earth, and of the chord of two unit vectors, where it is 6 m.
 SLACK = 1e-6
-#: The same for the square of a radius, and for one that float32 rounds.
+#: Factor that makes up for float32's rounding of a radius, or of its square.
 ROUNDED_UP = 1.0 + 1e-6
 _DIAMETER_M = 2.0 * EARTH_RADIUS_M
 #: Blocks have 1, 2, 4, ... places.
 _CLASSES = 31
 #: Places in `Balls.used`.
 _END, _POSTINGS = 0, 1
-#: Places of the column that the plane does not need: with fewer, NumPy and so Numba would take a view for contiguous.
+#: Length of the column z in the plane, which does not need it: Numba takes a strided view of fewer rows for contiguous.
 _FLAT = 2
-#: Words of 4 bytes of a posting whose columns lie side by side.
+#: Words of 4 bytes of a posting that is stored row by row.
 _PLANE_WORDS, SPHERE_WORDS = 4, 5
 #: Words of 8 bytes of the header of a list: key; start and count.
 HEADER_WORDS = 2
@@ -44,13 +43,13 @@ NOWHERE = -1
 class Balls(NamedTuple):
     """Kernel view of n lists in a pool of p places.
 
-    key : int64[n]          what the list belongs to, -1 for nothing
-    start : int32[n]        place of its block, -1 without one
+    key : int64[n]          of the engine (a term, or a term and a cell), -1 for an unused list
+    start : int32[n]        first place of its block, -1 without one
     count : int32[n]        postings in use; with key and start one row of 16 bytes, so that one cache line has them
     size_class : int8[n]    its block has 2**size_class places
     slot : int32[p]
     x, y, z : float32[p]    centre; z has no meaning, and `_FLAT` places, in the plane
-    limit : float32[p]      square of the radius and slack; infinite without radius, below zero if nothing is nearer
+    limit : float32[p]      square of radius plus slack; infinite without a radius, negative where no message can pass
     free : int64[classes]   first free block of each class, chained through `slot`
     used : int64[2]         end of the used part of the pool; postings
     """
@@ -71,8 +70,8 @@ class Balls(NamedTuple):
 class BallLists:
     """Lists and their pool.
 
-    together : bool    the columns of a posting lie side by side, for lists so short that one cache line has
-                       them; else each column lies in a row, for long ones that are read many at a time
+    together : bool    store row by row, for lists of few postings, which fit into a cache line; else column by
+                       column, for long ones
     on_sphere : bool
     """
 
@@ -81,33 +80,33 @@ class BallLists:
 
     def __init__(self, together: bool, on_sphere: bool = False):
         self._together, self._on_sphere = together, on_sphere
-        self._postings = NOWHERE  # how many there were when more were reserved last
+        self._postings = NOWHERE  # number of postings at the last `reserve`
         headers, pool = make_headers(0), self._pool(self.fewest)
         self.view = Balls(*headers, *pool, np.full(_CLASSES, NOWHERE, np.int64), np.zeros(2, np.int64))
 
     @property
     def postings(self) -> tuple[Int32, Float32]:
-        """Where columns lie together, the pool as rows (int32[p, words], the same as float32): slot, x, y, limit, z.
+        """The pool of lists that are stored row by row: int32[p, words], and as float32; slot, x, y, limit, z.
 
         A loop over such rows has constant strides, and takes half the time of one over the columns.
         """
         return self._rows, self._rows.view(np.float32)
 
     def make_lists(self, count: int) -> None:
-        """As many lists as `count`; those there are keep their places. O(count)."""
+        """Extend to `count` lists. O(count)."""
         headers, have = make_headers(count), self.view.start.shape[0]
         for new, old in zip(headers, self.view[:4], strict=True):
             new[:have] = old
         self.view = Balls(*headers, *self.view[4:])
 
     def reserve(self, more: int) -> None:
-        """Reserve `more` postings, and half as many again, each list in a block that fits. O(pool).
+        """Repack the lists into a pool with room for `more` postings, and half as much again. O(pool).
 
-        The second time in a row, `more` lists have a place for one posting more each, even if all are full.
+        If the number of postings is that of the last call, the room suffices even where all `more` go to full lists.
         """
         v = self.view
         needed = int(_fitting(v)) + more
-        # a full list moves to a block of twice the size: where all are, they need two more pools
+        # a full list moves to a block of twice the size: if all do, they need two more pools
         size = 3 * needed if v.used[_POSTINGS] == self._postings else needed + needed // 2
         self._postings = int(v.used[_POSTINGS])
         packed = v._replace(free=np.full(_CLASSES, NOWHERE, np.int64), used=np.array([0, v.used[_POSTINGS]], np.int64))
@@ -136,13 +135,13 @@ class BallLists:
 
 @njit_inner
 def posting_words(on_sphere):
-    """Words of 4 bytes of a posting whose columns lie side by side."""
+    """Words of 4 bytes of a posting that is stored row by row."""
     return SPHERE_WORDS if on_sphere else _PLANE_WORDS
 
 
 def make_headers(count: int) -> tuple[Int64, Int32, Int32, Int8]:
-    """Headers of empty lists: what a look-up reads of one lies together."""
-    # with a row or none numpy, and so Numba, would take a view for contiguous
+    """Key, start, count and size class of empty lists; the first three in one row of memory, for one cache miss."""
+    # Numba takes a strided view of fewer rows for contiguous
     rows = cache_aligned(max(2, count), HEADER_WORDS)
     halves = rows.view(np.int32)
     rows[:, 0], halves[:, 2] = NOWHERE, NOWHERE
@@ -160,7 +159,7 @@ def limit_of(threshold, on_sphere):
     """`Balls.limit` of a subscription with this threshold (minus its radius). Never tighter than the exact test."""
     if threshold == -np.inf:
         return np.float32(np.inf)
-    # nothing can be strictly nearer than no distance at all
+    # no distance is below 0
     if threshold >= 0.0:
         return np.float32(-1.0)
     radius = SLACK - threshold
@@ -238,7 +237,7 @@ def _class_for(count):
 
 @njit(cache=True, nogil=True)
 def _fitting(v):
-    """Places that all lists need, and the largest of them once more, which it will when it grows."""
+    """Places that all lists need, and four times the largest block, for when that list grows."""
     total = largest = 0
     for at in range(v.start.shape[0]):
         if v.count[at] > 0:

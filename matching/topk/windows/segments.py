@@ -41,7 +41,7 @@ class Segment(NamedTuple):
     See `matching.topk.windows.postings.Postings` for the columns of a posting.
 
     term : int32[t]             ascending
-    starts : int64[t + 1, 3]    first posting, first block, first stretch of each list; none has two lists in it
+    starts : int64[t + 1, 3]    first posting, first block, first stretch of each list; a block is of one list
     near : float32[p, 4 or 5]
     link : int32[p, 2]
     blocks : float32[b, 6 or 8]      see `matching.topk.windows.postings.summarise`

@@ -50,7 +50,6 @@ def test_delivery_backfill_comes_before_the_live_matches_and_behind_those_of_the
     if sink == "count":
         assert bolt.report()["updates"]["match"] == 9
         return
-    assert bolt.sink is not None
     bolt.sink.seal(bolt.subscriptions, bolt.messages)
     publish_all(bolt.outputs())
     lines = [json.loads(line) for line in (tmp_path / "run/updates/part-00000.jsonl").read_text().splitlines()]
