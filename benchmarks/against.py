@@ -20,12 +20,13 @@ import os
 import shlex
 import subprocess
 import sys
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.command import ROOT, commit_of, provenance, say
+from benchmarks.harness import compare_rounds
 from matching.errors import ConfigError
 
 Rows = dict[str, dict[str, Any]]
@@ -55,7 +56,7 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
     report = {}
     for name in (name for name in this[0] if name in other[0]):
         ours, theirs = [rows[name] for rows in this], [rows[name] for rows in other]
-        rounds, same = zip(*(_compare_rounds(ours[0], row) for row in ours + theirs), strict=True)
+        rounds, same = zip(*(compare_rounds(ours[0]["rounds"], row["rounds"]) for row in ours + theirs), strict=True)
         here, there = ([row["us_per_message"] for row in rows] for rows in (ours, theirs))
         ratios = [one / another for one, another in zip(here, there, strict=True)]
         report[name] = {
@@ -70,14 +71,6 @@ def compare(this: list[Rows], other: list[Rows]) -> Rows:
             "scatter": [later / before for before, later in pairwise(there)],
         }
     return report
-
-
-def _compare_rounds(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, bool]:
-    """How many rounds, from the first on, were of equally many messages, and whether their updates were the same."""
-    pairs = zip(one["rounds"], other["rounds"], strict=False)
-    alike = list(takewhile(lambda two: two[0]["messages_timed"] == two[1]["messages_timed"], pairs))
-    names = "updates_per_message", "updates_digest"
-    return len(alike), all(here[name] == there[name] for here, there in alike for name in names)
 
 
 def main() -> int:

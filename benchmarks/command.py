@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,6 +44,7 @@ def main(measure: Callable[..., dict[str, Any]], compares: bool = True) -> int:
                 parser.add_argument(f"--{each.name.replace('_', '-')}", default=each.default, **how)
     parser.add_argument("--json", action="store_true", help="print JSON, as always")
     options = vars(parser.parse_args())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started ends, and folders go
     del options["json"]
     report = measure(**options, tell=say)
     print(json.dumps({"made_by": provenance(), **report}, indent=1))

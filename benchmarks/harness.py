@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from time import perf_counter
 from typing import Any
 
@@ -305,22 +306,26 @@ class Bench:
         return join_states(on_all_cores(some, len(self.case.table)))
 
     def _time_changes(self, running: Running, turn: int) -> dict[str, float]:
-        """Let some subscriptions leave and as many others come, in batches without messages."""
+        """Let some subscriptions leave and as many others come, in batches without messages.
+
+        All of them do, so that each engine goes on with the same ones; those after `_MOST_CHANGES_S` are not timed.
+        """
         # few enough that somebody is left to leave in every round
         count, figures = min(len(self.case.fresh), len(self.case.table)) // self.rounds, {}
         for name in ("unsubscribe_per_s", "subscribe_per_s") if count else ():
-            spent, done, at = 0.0, 0, running.boundary.last_seq + 1
-            while done < count and spent < _MOST_CHANGES_S:
-                rows = turn * count + np.arange(done, min(done + self.case.changes, count))
+            spent, timed, at = 0.0, 0, running.boundary.last_seq + 1
+            for start in range(0, count, self.case.changes):
+                rows = turn * count + np.arange(start, min(start + self.case.changes, count))
                 added, removed = self.case.fresh.take(rows), NO_REMOVALS
                 if name == "unsubscribe_per_s":
                     number = self.case.table.number[self._leaving[rows]]
                     kinds = np.full(number.shape[0], self.kind.code, np.int8)
                     added, removed = NO_SUBSCRIPTIONS, model.Removals(number, kinds, np.full_like(number, at))
                 running.boundary = running.boundary._replace(number=running.boundary.number + 1, first_seq=at)
-                spent += take(running.alone, Batch(running.boundary, NO_MESSAGES, added, removed)).seconds
-                done += rows.shape[0]
-            figures[name] = done / spent
+                seconds = take(running.alone, Batch(running.boundary, NO_MESSAGES, added, removed)).seconds
+                if spent < _MOST_CHANGES_S:
+                    spent, timed = spent + seconds, timed + rows.shape[0]
+            figures[name] = timed / spent
         return figures
 
 
@@ -331,7 +336,8 @@ def time_beside(
 
     Says of each engine what was checked, memory, `rounds` one by one and medians over those from round `settled` on,
     how long a message takes alone, memory `at_end`, what is `told` of it then, and `updates_digest`: two checkouts that
-    have told the same in as many messages have the same one.
+    have told the same in as many messages have the same one. An engine is not `exact` either if its timed updates are
+    not those of the first one, up to the first round with fewer messages of one of the two.
     """
     built, results = {}, {}
     with ExitStack() as running:
@@ -359,7 +365,20 @@ def time_beside(
             results[name]["updates_digest"] = sum(each["updates_digest"] for each in rounds)
             results[name] |= load.time_alone(built[name], how.get("most_s", MOST_S))
             results[name] |= {"rounds": rounds, "at_end": load.memory(built[name])}
+    first = next(iter(results.values()), {})
+    for name, result in results.items():
+        if not compare_rounds(first["rounds"], result["rounds"])[1]:
+            tell(f"{name}: its updates are not those of {names[0]}")
+            result["exact"] = False
     return results
+
+
+def compare_rounds(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> tuple[int, bool]:
+    """How many rounds, from the first on, were of equally many messages, and whether their updates were the same."""
+    pairs = zip(one, other, strict=False)
+    alike = list(takewhile(lambda two: two[0]["messages_timed"] == two[1]["messages_timed"], pairs))
+    names = "updates_per_message", "updates_digest"
+    return len(alike), all(here[name] == there[name] for here, there in alike for name in names)
 
 
 def told_to(case: Case, sample: SubscriptionTable, boundaries: Sequence[Boundary]) -> Expected:

@@ -35,8 +35,8 @@ _WATCH = """() => {
   requestAnimationFrame(tick);
   const tasks = new PerformanceObserver((found) => { watched.tasks += found.getEntries().length; });
   tasks.observe({entryTypes: ['longtask']});
-  const { onUpdate } = skyray.stream;
-  skyray.stream.onUpdate = (update) => {
+  const { handlers } = skyray.stream, { onUpdate } = handlers;
+  handlers.onUpdate = (update) => {
     watched.updates.push([update.message_id, update.subscription_id]);
     onUpdate(update);
   };

@@ -12,7 +12,8 @@ round; medians are told, after every one of them has been seen to tell the same 
 Kinds whose results last begin with those of a history, so that influence regions are as small as they would be, and
 are only simulated: routers that place by cost beside `hashing`. With `--balanced 1` a router by place begins where a
 first run of the same messages has measured its bolts, as with `topology.rebalance`. A router with `+` and a mode of
-`--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same.
+`--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same. The modes
+`scf` and `scf:READING:LEVELS` have the skyline paper's parameters (`benchmarks.topology_cost.printed_spec`).
 """
 
 import itertools

@@ -38,11 +38,14 @@ _OTHERS = [
     {"subscription_id": "skyline", "kind": "skyline", "keywords": "ramen", "region": [139, 35, 140, 36]},
 ]
 LOADS = {"boolean": [_BOOLEAN], "each_kind": [_BOOLEAN, *_OTHERS]}
-#: `skyray` whose threads the system knows by name; 15 is PR_SET_NAME.
+#: `skyray` whose threads the system knows by name, and which ends with this process; 1 is PR_SET_PDEATHSIG, 15
+#: PR_SET_NAME.
 _NAMED = """
-import ctypes, sys, threading
+import ctypes, signal, sys, threading
+library = ctypes.CDLL(None)
+library.prctl(1, signal.SIGKILL, 0, 0, 0)
 from gateway.entry import main
-run, library = threading.Thread.run, ctypes.CDLL(None)
+run = threading.Thread.run
 def named(thread):
     library.prctl(15, thread.name.encode()[:15], 0, 0, 0)
     run(thread)

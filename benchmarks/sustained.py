@@ -77,11 +77,12 @@ class Searches(NamedTuple):
 
 
 def homes_of(lines: Sequence[bytes]) -> Homes:
-    """The lines that have all three columns and a word."""
+    """The lines that have all three columns and a word; one that follows a `#` is there without it, too."""
     tails, words, places = [], [], []
     for row in map(msgspec.json.decode, lines):
         row.pop("id", None)
-        found = sorted(set(tokenise(row.get("text") or "")))
+        text = row.get("text") or ""
+        found = sorted({*tokenise(text), *tokenise(text.replace("#", " "))})
         if found and isinstance(row.get("lon"), float) and isinstance(row.get("lat"), float):
             tails.append(b"," + msgspec.json.encode(row)[1:] + b"\n")
             words.append(found)

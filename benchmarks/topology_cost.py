@@ -39,9 +39,12 @@ from bolts.delivery import DeliveryBolt
 from bolts.names import Digest, hash_names
 from bolts.payloads import Part, StreamBatch, emit_batch
 from bolts.query import QueryBolt
+from distribution.location import LocationRouter
 from distribution.placement.costs import SampleCosts
 from distribution.router import Router
 from distribution.routers import router_named
+from distribution.signatures.minwise import MOST_IN_ALL
+from distribution.signatures.signature import SignatureSpec
 from gateway.load.check import read_delivered
 from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
@@ -202,12 +205,26 @@ def sample_of(stream: Stream) -> MessageBatch:
 
 
 def router_of(stream: Stream, name: str, bolts: int) -> Router:
-    """A router that knows the first messages; `ROUTER+MODE` with signatures."""
+    """A router that knows the first messages; `ROUTER+MODE` with signatures, `location+scf...` with `printed_spec`."""
     sample = sample_of(stream)
     plain, _, mode = name.partition("+")
+    if mode.startswith("scf") and plain == LocationRouter.name:
+        return LocationRouter(bolts, WORLD, sample.x, sample.y, printed_spec(mode, bolts))
     return router_named(
         plain, bolts, WORLD, lambda: (sample.x, sample.y), mode or "off", costs=lambda: SampleCosts(WORLD, sample)
     )
+
+
+def printed_spec(mode: str, bolts: int) -> SignatureSpec:
+    """Signatures in the parameters of the skyline paper: `scf`, or with textual ones `scf:READING:LEVELS`.
+
+    The spatial filter has fingerprints of 10 bits and 2,048 cells a side: the paper has 2,000, ours are powers of two.
+    READING is one of `distribution.signatures.minwise.READINGS`; LEVELS are of the world's quadtree, below its root.
+    """
+    reading, _, levels = mode.removeprefix("scf").removeprefix(":").partition(":")
+    text = {"text_filter": reading, "levels": int(levels)} if reading else {}
+    most = max(1, MOST_IN_ALL // bolts)
+    return SignatureSpec(WORLD, bool(text), side=2_048, rate=0.01, spatial_filter="cuckoo", most=most, **text).check()
 
 
 def plan_of(

@@ -166,6 +166,7 @@ class DeliveryBolt(Bolt):
         self.processed = -1  # last batch taken from all query tasks
         self.acknowledged = -1
         self.watermarks = [-1] * self.query_tasks  # of each query task, as far as its updates were taken
+        self.watermark = -1  # the least of them: number of the last batch up to which all updates are out
         self.closed = [-1] * self.query_tasks  # last batch each query task has closed
         self.late: list[deque[tuple[int, Late]]] = [deque() for _ in range(self.query_tasks)]
         self.late_waiting = 0  # in `late`
@@ -355,6 +356,7 @@ class DeliveryBolt(Bolt):
         self.inputs = self._inputs(saved.number + 1)
         self.processed = self.acknowledged = saved.number
         self.watermarks = [saved.number] * self.query_tasks
+        self.watermark = saved.number
         self.closed = [saved.number] * self.query_tasks
         if self.context.task == 0:  # totals of all tasks
             self.digest.lanes = state["digest"].tolist()
@@ -376,11 +378,6 @@ class DeliveryBolt(Bolt):
             assert self.sink is not None
             self.covered = self.sink.restore(written)
             self.used = False
-
-    @property
-    def watermark(self) -> int:
-        """Number of the last batch up to which all updates are out, -1 if none."""
-        return min(self.watermarks)
 
     def close(self) -> None:
         if self.sink is not None:
@@ -500,6 +497,7 @@ class DeliveryBolt(Bolt):
                 f"{self.processed} is the last one closed"
             )
         self.watermarks[task] = watermark
+        self.watermark = min(self.watermarks)
 
     def _expect(self, what: str, first: int, numbers: Int64) -> None:
         if not np.array_equal(numbers, np.arange(first, first + numbers.shape[0])):
@@ -526,6 +524,11 @@ class DeliveryBolt(Bolt):
             fresh = take_rows(updates, ~self.covered.has(updates.as_of, hashes))
         if len(fresh):
             self.sink.write(fresh, self.subscriptions, self.messages, now_s)
+        if self.timeline is None and not self.steady_from and updates.as_of.shape[0] == 1:  # as in most small batches
+            boundary, published_s = self.open[-1]
+            if boundary.first_seq <= updates.as_of[0] <= boundary.last_seq:
+                self.context.record_latency(now_s - published_s)
+                return
         # The latency of a late update counts from the publication of the batch that it belongs to.
         last_seqs = np.array([published.boundary.last_seq for published in self.open], np.int64)
         rows = _rows_of_each(updates.as_of, last_seqs)

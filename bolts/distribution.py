@@ -88,9 +88,12 @@ class DistributionBolt(Bolt):
             self._advance()
         else:
             number = payload.boundary.number
-            self.inputs.put(number, "batches", payload)
-            if not payload.has_changes:
-                self.inputs.put(number, "changes", unchanged(number))
+            if not payload.has_changes and self.inputs.take_whole(number):
+                self._route(number, unchanged(number), payload)
+            else:
+                self.inputs.put(number, "batches", payload)
+                if not payload.has_changes:
+                    self.inputs.put(number, "changes", unchanged(number))
             self._advance()
 
     def report(self) -> dict[str, Any]:
@@ -105,13 +108,14 @@ class DistributionBolt(Bolt):
 
     def _advance(self) -> None:
         while (ready := self.inputs.pop()) is not None:
-            changes: ChangeList = ready.payloads["changes"][0]
-            self.table.change(changes.added, changes.removed)
-            self.last_changes = ready.number
-            batch = ready.payloads["batches"][0]
-            if batch is not None:
-                self._send(batch)
-                self.last_batch = ready.number
+            self._route(ready.number, ready.payloads["changes"][0], ready.payloads["batches"][0])
+
+    def _route(self, number: int, changes: ChangeList, batch: StreamBatch | None) -> None:
+        self.table.change(changes.added, changes.removed)
+        self.last_changes = number
+        if batch is not None:
+            self._send(batch)
+            self.last_batch = number
 
     def _send(self, batch: StreamBatch) -> None:
         boundary, messages = batch.boundary, batch.messages

@@ -115,6 +115,14 @@ class InOrder:
         self.next_number += 1
         return Ready(number, waiting.payloads)
 
+    def take_whole(self, number: int) -> bool:
+        """Pass over a batch that the caller has whole and processes now; False unless it is the next one, and nothing
+        of it has been put in. Saves a small batch its way through the queue."""
+        if number != self.next_number or number in self._waiting:
+            return False
+        self.next_number += 1
+        return True
+
     def skip(self) -> None:
         """Pass over the next batch, of which nothing comes.
 

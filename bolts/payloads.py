@@ -156,8 +156,8 @@ def emit_batch(context: Context, batch: StreamBatch) -> Tick:
     # by its list alone a distribution task knows of a batch that another one routes
     has_changes = batch.has_changes or tasks > 1
     context.emit("ids", MessageIds(boundary, batch.published_s, batch.names, has_changes, batch.objects, batch.dead))
-    batch = batch._replace(names=NO_NAMES, has_changes=has_changes, objects=None, dead=NO_SEQS)
-    context.emit("batches", batch, to=boundary.number % tasks)
+    sent = StreamBatch(boundary, batch.messages, NO_NAMES, batch.ended, batch.published_s, has_changes)
+    context.emit("batches", sent, to=boundary.number % tasks)
     return Tick(boundary.number, boundary.first_seq, boundary.last_seq, has_changes)
 
 

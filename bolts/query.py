@@ -167,10 +167,13 @@ class QueryBolt(Bolt):
     def execute(self, delivery: Delivery) -> None:
         payload = delivery.payload
         if delivery.stream in ("whole", "parts"):
-            number = payload.boundary.number
-            self.inputs.put(number, "parts", self._own_part(payload))
-            if not payload.has_changes:
-                self.inputs.put(number, "changes", unchanged(number))
+            number, part = payload.boundary.number, self._own_part(payload)
+            if not part.has_changes and self.inputs.take_whole(number):
+                self._process(unchanged(number), part)
+            else:
+                self.inputs.put(number, "parts", part)
+                if not part.has_changes:
+                    self.inputs.put(number, "changes", unchanged(number))
             self._advance()
         elif delivery.stream == "changes":
             self.inputs.put(payload.batch, "changes", payload)
@@ -248,18 +251,18 @@ class QueryBolt(Bolt):
             self.subscriptions += int(np.count_nonzero(assigned))
         if self.signature is not None:
             self._send_signature(part.boundary.number, added.take(np.flatnonzero(assigned)), changes.removed)
-        updates, met, missed = [NO_UPDATES], [], []
+        updates, met, missed = [], [], []
         added_kinds = set(added.kind.tolist()) if len(added) else ()
         jobs: dict[int, Callable[[], _KindOutput]] = {}
         for kind in self.kinds.run:
-            operator = self.operators[kind.code]
-            if kind.code not in added_kinds and self._rests(kind.code, part.boundary.number):
+            code, operator = kind.code, self.operators[kind.code]
+            if code not in added_kinds and (code in self.resting or self._rests(code, part.boundary.number)):
                 operator.pass_over(part.boundary)
-                if kind.code in self.exchanges:
-                    self.exchanges[kind.code].pass_over()
+                if code in self.exchanges:
+                    self.exchanges[code].pass_over()
                 continue
-            self.resting.discard(kind.code)
-            jobs[kind.code] = partial(self._match, kind.code, self._operator_input(kind, part, changes, assigned))
+            self.resting.discard(code)
+            jobs[code] = partial(self._match, code, self._operator_input(kind, part, changes, assigned))
         for code, output in self.kind_threads.run(jobs).items():
             if output.patch is not None:
                 self.context.emit("influence", Addressed(code, self.context.task, part.boundary.number, output.patch))
@@ -276,7 +279,8 @@ class QueryBolt(Bolt):
         self.met += met[0].shape[0] if len(met) == 1 else np.unique(np.concatenate(met)).shape[0] if met else 0
         if missed:
             self.lost += np.unique(np.concatenate(missed)).shape[0]
-        emitted = concatenate([each for each in updates if len(each)] or updates[:1])
+        some = [each for each in updates if len(each)]
+        emitted = concatenate(some) if len(some) > 1 else some[0] if some else NO_UPDATES
         watermark = self.watermark
         for owner, own in enumerate(self.owners.split(emitted)):
             self.context.emit("updates", Closed(part.boundary, watermark, own), to=owner)
@@ -343,11 +347,12 @@ class QueryBolt(Bolt):
                 self._owned,
             )
         whole = traced(part.messages) if self.objects and len(part.messages) else part.messages
-        messages, withheld = (self._owned_rows(kind.code, each) for each in (whole, part.withheld))
+        messages, withheld = self._owned_rows(kind.code, whole), part.withheld
+        shared = kind.message_place == "box" and len(messages) > 0 and router.shares_pairs(messages)
+        if len(withheld):
+            withheld = self._owned_rows(kind.code, withheld)
+            shared |= kind.message_place == "box" and len(withheld) > 0 and router.shares_pairs(withheld)
         ended = part.ended if kind.needs_ended or self.objects else NO_MESSAGES
-        shared = kind.message_place == "box" and any(
-            router.shares_pairs(some) for some in (messages, withheld) if len(some)
-        )
         owned = self._owned if shared else None
         return OperatorInput(
             part.boundary, messages, ended, changes.added, _NO_HOME, _NO_MARK, changes.removed, owned, withheld

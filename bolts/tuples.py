@@ -89,16 +89,24 @@ class TupleBolt(Bolt):
         if delivery.stream == "joined_query":
             self.waiting.append(delivery.payload)
         else:
-            self.inputs.put(delivery.payload.boundary.number, "window", delivery.payload)
+            part: Part = delivery.payload
+            if self.inputs.take_whole(part.boundary.number):
+                self._store(part)
+            else:
+                self.inputs.put(part.boundary.number, "window", part)
             while (ready := self.inputs.pop()) is not None:
-                part: Part = ready.payloads["window"][0]
-                self.log.store(part.boundary, part.messages, part.ended.seq)
-                if self.recent is not None:
-                    self.recent.store(part.boundary, part.messages, part.ended.seq)
-                for code, index in self.indexes.items():
-                    index.store(part.boundary, part.messages, self._ended(code, part.ended.seq))
-                self.context.acknowledge(ready.number)
-        self._answer()
+                self._store(ready.payloads["window"][0])
+        if self.waiting:
+            self._answer()
+
+    def _store(self, part: Part) -> None:
+        """Store the next batch."""
+        self.log.store(part.boundary, part.messages, part.ended.seq)
+        if self.recent is not None:
+            self.recent.store(part.boundary, part.messages, part.ended.seq)
+        for code, index in self.indexes.items():
+            index.store(part.boundary, part.messages, self._ended(code, part.ended.seq))
+        self.context.acknowledge(part.boundary.number)
 
     def report(self) -> dict[str, Any]:
         indexes = {self.kinds[code].name: index for code, index in self.indexes.items()}

@@ -70,7 +70,7 @@ def _start(given: argparse.Namespace, more: list[str]) -> int:
     if given.role == "worker":
         place = [f"--address={given.address}"]
     if given.loopback:
-        # Asked wherever Ray wants an address of this machine, also for what it was told is 127.0.0.1.
+        # Ray calls it for any address of this machine, also to replace 127.0.0.1.
         services.get_node_ip_address = lambda address=None: "127.0.0.1"
         place.append("--node-ip-address=127.0.0.1")
     scripts.start.main([*place, "--disable-usage-stats", "--block", *more], standalone_mode=False)
@@ -87,7 +87,7 @@ def _end(node: subprocess.Popen) -> None:
 
 
 def _kill(node: subprocess.Popen) -> None:
-    """Whatever is left of a node that has not ended by itself."""
+    """End the processes of a node that have not ended by themselves."""
     try:
         os.killpg(node.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -7,7 +7,7 @@ grid in which it may have the message's cell.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from distribution.targets import place_of as _place
 from distribution.targets import values_for
 from matching.influence import (
@@ -125,14 +125,14 @@ def _enter(rows, entered, by_term, earth, sides, xs, ys, vector, offsets, terms,
     return xs.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _bit_of(grid, key):
     """The bit for the cell of a key among the bits of a term: it is set if the term has had a key in such a cell."""
     # consecutive cells have different bits, so that a cell and its neighbours share no bit
     return np.int64(1) << ((grid - 1) * _BITS_A_GRID + (key >> 31) % _BITS_A_GRID)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _set_one(rows, entered, by_term, grid, key, value, bit):
     term = key & _TERM_BITS
     if grid == 0:

@@ -6,7 +6,7 @@ The former is Yann Collet's xxHash (https://github.com/Cyan4973/xxHash/blob/dev/
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.model import Int64
 from matching.storage.slots import as_input
 
@@ -30,7 +30,7 @@ def _word(data, at, size):
     return word
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _turned(word, by):
     return (word << np.uint64(by)) | (word >> np.uint64(64 - by))
 

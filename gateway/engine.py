@@ -210,7 +210,7 @@ class Engine:
             objects=objects,
         )  # fmt: skip
         filters = filter_refusal(kinds, window_indexes, most_terms, objects)
-        unserved = kinds_without_objects(kinds, engines, self.window) if objects else {}
+        unserved = kinds_without_objects(kinds, engines) if objects else {}
 
         def refuses(parsed: ParsedSubscription) -> Refusal | None:
             return unserved.get(kinds[parsed.kind].name) or filters(parsed)

@@ -1,9 +1,8 @@
 """Figures for Prometheus: of runs, live streams and servers, at a port, and in files that list the port.
 
-A figure of a run over files, of `skyray live` and of `skyray serve` has one name. No label has a subscription. `listed`
-writes the files by which Prometheus finds several processes (`file_sd_configs`, `--set metrics.targets=FOLDER`): each
-process has one in the folder, which goes when the process ends; that of one that was killed is removed by the next that
-starts on that machine. Prometheus reads `FOLDER/*.json`, and again when they change.
+A figure has the same name in a run over files, `skyray live` and `skyray serve`. No label has a subscription. `listed`
+writes the files by which Prometheus finds several processes (`file_sd_configs`, `--set metrics.targets=FOLDER`). Each
+process has a file there and removes it at its end; the next process on the machine removes the file of a killed one.
 """
 
 import json
@@ -36,16 +35,16 @@ _PREFIX = "skyray-"
 
 
 class RunFigures(Collector):
-    """The figures of a run or a live stream, read when they are wanted. No label has a subscription.
+    """The figures of a run or a live stream, read at each request of Prometheus.
 
     Parameters
     ----------
     show : callable
         Called with each snapshot, as `topology.running.run` calls `on_progress`.
     folder : Path
-        That of the run: `run.json` says what is quarantined.
+        Folder of the run, for the quarantine in its `run.json`.
     own : callable
-        The families of the input and the updates: of files from the snapshot, of a live stream from elsewhere.
+        Metric families of the input and the updates; by default those of a run over files.
     """
 
     def __init__(self, show: Any, folder: Path, own: Callable[[RunSnapshot], Iterator[Metric]] | None = None):
@@ -60,13 +59,13 @@ class RunFigures(Collector):
             self._show(snapshot)
 
     def __getattr__(self, name: str) -> Any:
-        """What else `show` takes, such as `starting` (`topology.core.metrics.report_stage`)."""
+        """Other methods of `show`, such as `starting` (`topology.core.metrics.report_stage`)."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._show, name)
 
     def collect(self) -> Iterator[Metric]:
-        """The families; those of the topology once its first batches are out."""
+        """The metric families; those of the topology from its first snapshot on."""
         yield self._quarantined()
         snapshot = self._snapshot
         if snapshot is not None:
@@ -85,7 +84,7 @@ class RunFigures(Collector):
 
 
 class DoorFigures(Collector):
-    """The figures of a server, read when they are wanted."""
+    """The figures of a server, read at each request of Prometheus."""
 
     def __init__(self, door: "Door"):
         self._door = door
@@ -130,7 +129,7 @@ def stream_families(
     latency: LatencyHistogram,
     feed: Mapping[str, Any] | None,
 ) -> Iterator[Metric]:
-    """The input and the updates of a live stream or a server; `feed` as of `source_families`."""
+    """The input and the updates of a live stream or a server; `feed` is for `source_families`."""
     yield counter("messages", "Messages that are logged", wal.next_seq - wal.mark_count)
     yield gauge("first_kept_message", "Messages before it are gone, but for those that results have", wal.first_seq)
     yield counter("batches", "Batches that are logged", batches)
@@ -145,7 +144,7 @@ def stream_families(
 
 
 def run_families(snapshot: RunSnapshot) -> Iterator[Metric]:
-    """What a run over files has matched since its process began."""
+    """Input and updates of a run over files since its process began."""
     counters = {name: one.counters for name, one in snapshot.components.items()}
     subscriptions = counters.get("subscriptions", {})
     yield counter("messages", "Messages that were read", counters.get("messages", {}).get("messages", 0))
@@ -184,7 +183,7 @@ def _components(snapshot: RunSnapshot) -> Iterator[Metric]:
 
 
 def source_families(figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """What is read from a broker (`gateway.sources.feed`)."""
+    """Messages read from a broker (`gateway.sources.feed`)."""
     name = figures["name"]
     for each, what in (
         ("records", "Messages that were read from the source"),
@@ -200,7 +199,7 @@ def source_families(figures: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def sink_families(figures: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    """What is delivered to other systems (`gateway.sinks.pump`); nothing without sinks."""
+    """Updates delivered to other systems (`gateway.sinks.pump`); nothing without sinks."""
     shown = [{**one, "up": int(one["state"] == "delivering")} for one in figures]
     for kind, name, what in (
         (CounterMetricFamily, "released", "Updates for the sink: delivered, waiting and lost"),
@@ -215,7 +214,7 @@ def sink_families(figures: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def disk_families(disk: "DiskFigures") -> Iterator[Metric]:
-    """What the folder takes of its disk."""
+    """Size of the folder, and the space left on its disk."""
     yield labelled("disk_bytes", "Size of the folder", "what", disk.size_bytes.items(), GaugeMetricFamily)
     yield gauge("disk_free_bytes", "Free on the disk of the folder", disk.free_bytes)
     if disk.full_s is not None:
@@ -271,7 +270,7 @@ def at_port(port: int, figures: Collector) -> Iterator[str]:
     Raises
     ------
     ConfigError
-        If the port cannot be had.
+        If another process has the port.
     """
     try:
         server, thread = start_http_server(port, _HOST, registry_of(figures))
@@ -315,16 +314,6 @@ def _sweep(folder: Path, host: str) -> None:
     """Remove the files of processes of this machine that are gone."""
     for file in folder.glob(f"{_PREFIX}{host}-*-*.json"):
         process = file.stem.removeprefix(f"{_PREFIX}{host}-").partition("-")[0]
-        if process.isdigit() and not _lives(int(process)):
+        if process.isdigit() and not Path("/proc", process).exists():
             with suppress(OSError):
                 file.unlink()
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

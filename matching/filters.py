@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.attributes import MEMBERS, MISSING_KEY
 from matching.conditions import ABSENT, DECREASED, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
@@ -386,7 +386,7 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_
     return True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _key_fits(words, operation, begin, after, key):
     """Whether an instruction about an attribute holds for a message's key of it."""
     if operation == ABSENT:
@@ -400,7 +400,7 @@ def _key_fits(words, operation, begin, after, key):
     return operation == PRESENT or _has_key(words, begin, after, key)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _list_fits(words, operation, begin, after, keys, row, first):
     """Whether an instruction about a list of categories holds for a message; its keys begin at column `first`."""
     found = 0
@@ -414,7 +414,7 @@ def _list_fits(words, operation, begin, after, keys, row, first):
     return (found > 0) == (operation == HAS_ANY)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _has_key(words, low, high, key):
     """Whether words[low:high], ascending, has a key."""
     while low < high:
@@ -444,7 +444,7 @@ def _shared(words, begin, after, terms, first, last, most):
     return shared
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _in_a_row(words, begin, after, most_between, order, first, last):
     """Whether order[first:last] has words[begin:after] in this order, with at most so many others between.
 
@@ -458,7 +458,7 @@ def _in_a_row(words, begin, after, most_between, order, first, last):
     return False
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _reads(words, begin, after, most_between, order, first, last, named):
     """`_in_a_row` of one reading. `JOINED_ID` counts only where the words have it; two of them end a column, behind
     which nothing follows."""
@@ -482,7 +482,7 @@ def _reads(words, begin, after, most_between, order, first, last, named):
     return False
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _word_at(order, place, last, named):
     """The word at a place of one reading; less than `JOINED_ID` for what this reading passes over."""
     word = order[place]
@@ -493,7 +493,7 @@ def _word_at(order, place, last, named):
     return JOINED_ID - 1 if place + 1 < last and order[place + 1] < JOINED_ID else word
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _in_polygon(words, numbers, begin, rings, lon, lat, limbs):
     """Whether a point lies in the polygon at `begin`, or on an edge of it."""
     corners, bands, members = words[begin], words[begin + 1], words[begin + 2]

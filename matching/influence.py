@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float64, Int32, Int64
 from matching.space import Space
@@ -153,7 +153,7 @@ def _no_rows(places: int, columns: int) -> Int64:
     return rows
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def find_row(rows, key, at):
     """Place of a key, probed from its home `at` on; -1 if it is not there."""
     # the table is never full, so an empty place ends every search
@@ -164,7 +164,7 @@ def find_row(rows, key, at):
     return at
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def enter_row(rows, entered, key):
     """Place of a key, which is entered if it is not there."""
     at = home_of_key(key, rows.shape[0])
@@ -207,7 +207,7 @@ def box_of(earth, radius, cosine):
     return width * _DEGREES * earth.scale, angle * _DEGREES * earth.scale
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def squares_of(earth, sides, x, y, radius, cosine):
     """The grid of a ball, and its squares there: (grid, first row, last row, columns as of `columns_of`)."""
     if not radius < np.inf:
@@ -224,7 +224,7 @@ def squares_of(earth, sides, x, y, radius, cosine):
     return grid, south, north, first, last, other_first, other_last
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def cosine_of(earth, x, y):
     """Cosine of the latitude of a unit vector, from its first two parts; in the plane 1."""
     return math.sqrt(x * x + y * y) if earth.on_sphere else 1.0
@@ -279,7 +279,7 @@ def _follow(c, earth, places, sides, rows, entered, changed, changes, reach, slo
     return slots.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def count_squares(squares):
     """How many squares there are, as `squares_of` returns them."""
     _, south, north, first, last, other_first, other_last = squares

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int64
 from matching.words.cutting import joined
 
@@ -29,7 +29,7 @@ def _read(data, offsets, times, read):
         times[row], read[row] = _read_one(data, offsets[row], offsets[row + 1])
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _read_one(data, start, end):
     """A time, and whether it has the form YYYY-MM-DD, T or a blank, HH:MM:SS, up to six digits behind a point, and
     maybe Z."""
@@ -74,7 +74,7 @@ def _number(data, at, digits):
     return number
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _days(year, month):
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28

@@ -206,9 +206,8 @@ class KindOperator(ABC):
     context : OperatorContext
     """
 
-    #: Whether it serves a stream of objects (`OperatorContext.objects`), and there a window of time, too.
+    #: Whether it serves a stream of objects (`OperatorContext.objects`).
     serves_objects: ClassVar[bool] = False
-    serves_times_of_objects: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, engine: Callable[..., Any], context: OperatorContext): ...

@@ -1,38 +1,44 @@
-"""Many subscriptions checked at once: what `matching.validate.subscription_row` says, in a fifth of the time.
+"""Many subscriptions checked at once: what `matching.validate.subscription_row` says, in a tenth of the time.
 
 A row is plain if it has a kind, an id, keywords, a place and what its kind asks, all as JSON has them, and no filter;
 where words decide and not only score, none of them may be cut into pieces.
-Plain rows are checked in columns, and their words cut by the kernel of messages (`matching.words.message_words`). A
-row that is not plain, and each in which a check in columns finds anything amiss, goes to `subscription_row`, which
-alone refuses.
+Plain rows are checked in columns, and stay in columns (`PlainRows`); their words are cut by the kernel of messages
+(`matching.words.message_words`). A row that is not plain, and each in which a check in columns finds anything amiss,
+goes to `subscription_row`, which alone refuses.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise, repeat
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from matching.fields import MAX_ID_CHARACTERS, Refusal, encodes
-from matching.kind_table import Kind, Kinds
-from matching.model import KEYWORDS_BY_KIND, TERM, Float64, Int64, SubscriptionTable
+from matching.kind_table import Kinds
+from matching.model import (
+    KEYWORDS_BY_KIND,
+    NO_VECTORS,
+    TERM,
+    Float64,
+    Int8,
+    Int32,
+    Int64,
+    SubscriptionTable,
+    empty,
+    take_ragged,
+)
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.reserved import with_reserved
 from matching.space import Space
+from matching.subscription_words import has_query_marks
 from matching.text import MAX_TEXT_CHARACTERS
-from matching.validate import (
-    NO_REGION,
-    SUBSCRIPTION_COLUMNS,
-    ParsedSubscription,
-    misspelt,
-    subscription_row,
-)
+from matching.validate import SUBSCRIPTION_COLUMNS, ParsedSubscription, misspelt, subscription_row
 from matching.vocabulary import Vocabulary, unit_weights
 from matching.words.message_words import MessageWords
 
 #: Rows below which one at a time is faster.
-_FEW = 4
+FEW = 4
 #: Sets of columns that are remembered at most; then all are forgotten.
 _MOST_SHAPES = 10_000
 _POINT, _REGION = frozenset(("lon", "lat")), frozenset(("region",))
@@ -45,8 +51,56 @@ _NO_TERM = -1
 _LIMITS = np.array([180.0, 90.0, 180.0, 90.0])
 
 _Row = Mapping[str, Any]
-#: Words, ids of those that have one and their idf, and how many have none.
-_Words = tuple[tuple[str, ...], tuple[int, ...], tuple[float, ...], int]
+_Bools = np.ndarray
+
+
+class PlainRows(NamedTuple):
+    """The plain ones of some rows, m in all, in columns; none of them is refused.
+
+    rows : list of int          which of the rows they are, ascending
+    names : list of str         ids
+    boxes : float64[m, 4]       around the shape of each: west, south, east, north in degrees; east may be above 180
+    table : SubscriptionTable   numbers and seqs are 0
+    words : list of str         of the keywords of each, in order of first appearance
+    word_offsets : int64[m + 1]
+    unknown : int64[m]          how many of the words of each have no id
+    """
+
+    rows: list[int]
+    names: list[str]
+    boxes: Float64
+    table: SubscriptionTable
+    words: list[str]
+    word_offsets: Int64
+    unknown: Int64
+
+    def part(self, first: int, last: int) -> "PlainRows":
+        """Those from one place to another, exclusive."""
+        if (first, last) == (0, len(self.rows)):
+            return self
+        some, cuts = slice(first, last), self.word_offsets[first : last + 1]
+        return PlainRows(
+            self.rows[some], self.names[some], self.boxes[some], self.table.take(np.arange(first, last)),
+            self.words[cuts[0] : cuts[-1]], cuts - cuts[0], self.unknown[some],
+        )  # fmt: skip
+
+
+class CheckedRows(NamedTuple):
+    """Subscriptions that were checked: the plain ones, and the others by their place."""
+
+    plain: PlainRows
+    others: dict[int, ParsedSubscription | Refusal]
+
+    def placed(self, at: Sequence[int]) -> Self:
+        """The same, of rows that have these places, ascending, among more."""
+        plain = self.plain._replace(rows=list(map(at.__getitem__, self.plain.rows)))
+        return self._replace(plain=plain, others={at[place]: one for place, one in self.others.items()})
+
+
+#: Of no row.
+NO_PLAIN_ROWS = PlainRows(
+    [], [], np.zeros((0, 4)), empty(SubscriptionTable), [], np.zeros(1, np.int64), np.zeros(0, np.int64)
+)
 
 
 class SubscriptionRows:
@@ -65,27 +119,68 @@ class SubscriptionRows:
         self._vocabulary: Vocabulary = words.vocabulary
         self._space = space
         self._kinds = kinds
-        self._shapes: dict[tuple[str, ...], Kind | None] = {}
+        self._shapes: dict[tuple[str, ...], int | None] = {}  # code of the kind; None of rows that are not plain
+        # by code of the kind
+        self._of_region = np.array([kind.place == "region" for kind in kinds], np.bool_)
+        self._by_words = np.array([kind.all_keywords or kind.nearest for kind in kinds], np.bool_)
+        self._wraps = np.array([kind.wraps for kind in kinds], np.bool_)
+        self._needs_extent = np.array([kind.needs_extent for kind in kinds], np.bool_)
+        self._asks = {name: np.array([name in kind.fields for kind in kinds], np.bool_) for name in _OF_SOME}
 
-    def check(self, rows: Sequence[_Row]) -> list[ParsedSubscription | Refusal]:
-        """For each row what `subscription_row` returns; about 5 us for a plain one, on one core."""
-        found: list[ParsedSubscription | None] = [None] * len(rows)
-        if len(rows) >= _FEW and self._space.projection == "plate-carree":
-            kinds: dict[int, list[tuple[int, _Row, _Words]]] = {}
-            plain = [(at, row, kind) for at, row in enumerate(rows) if (kind := self._plain(row)) is not None]
-            whole = np.array([kind.all_keywords or kind.nearest for _, _, kind in plain], np.bool_)
-            for (at, row, kind), words in zip(plain, self._keywords([row for _, row, _ in plain], whole), strict=True):
-                if words is not None:
-                    kinds.setdefault(kind.code, []).append((at, row, words))
-            for code, some in kinds.items():
-                self._check(self._kinds[code], some, found)
-        return [
-            subscription_row(row, self._vocabulary, self._space, self._kinds) if one is None else one
-            for row, one in zip(rows, found, strict=True)
-        ]
+    def row(self, row: _Row) -> ParsedSubscription | Refusal:
+        """As `subscription_row`."""
+        return subscription_row(row, self._vocabulary, self._space, self._kinds)
 
-    def _plain(self, row: _Row) -> Kind | None:
-        """The kind of a row that has just the columns of a plain one, and others that mean nothing; else None."""
+    def check(self, rows: Sequence[_Row], few: int = FEW) -> CheckedRows:
+        """What `subscription_row` says of each row; about 4 us for a plain one, on one core.
+
+        Fewer than `few` rows are checked one by one, without kernels.
+        """
+        plain = self._plain_rows(rows) if len(rows) >= few else NO_PLAIN_ROWS
+        others = set(range(len(rows))).difference(plain.rows)
+        return CheckedRows(plain, {place: self.row(rows[place]) for place in sorted(others)})
+
+    def _plain_rows(self, rows: Sequence[_Row]) -> PlainRows:
+        if self._space.projection != "plate-carree":
+            return NO_PLAIN_ROWS
+        found = [(place, row, code) for place, row in enumerate(rows) if (code := self._code_of(row)) is not None]
+        if not found:
+            return NO_PLAIN_ROWS
+        places, rows, codes = zip(*found, strict=True)
+        kind, names = np.array(codes, np.int8), [row["subscription_id"] for row in rows]
+        texts = list(map(_texts, rows))
+        flat, ends = list(chain.from_iterable(texts)), np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(list(map(len, texts)), out=ends[1:])
+        distinct = self._words.distinct(self._words.cut(flat), ends)
+        counts = np.diff(distinct.offsets)
+        unknown = counts - np.diff(distinct.known)
+        sure = np.array(list(map(_is_id, names)), np.bool_) & (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS)
+        sure &= ~(distinct.stopped | (distinct.cut & self._by_words[kind]))
+        if not self._vocabulary.most_terms:
+            sure &= unknown == 0
+        if has_query_marks(flat):
+            sure &= [not has_query_marks(each) for each in texts]
+        boxes = self._boxes(rows, kind, sure)
+        k = self._numbers("k", rows, kind, sure, lambda one: type(one) is int and 1 <= one <= MAX_K, 0)
+        alpha = self._numbers("alpha", rows, kind, sure, lambda one: type(one) in _NUMBERS and 0 <= one <= 1, math.nan)
+        kept = np.flatnonzero(sure)
+        if not kept.shape[0]:
+            return NO_PLAIN_ROWS
+        word_offsets, words = take_ragged(distinct.offsets, kept)
+        term_offsets, picked = take_ragged(distinct.known, kept)
+        columns = kind[kept], boxes[kept], k[kept].astype(np.int32), alpha[kept]
+        return PlainRows(
+            list(map(places.__getitem__, kept.tolist())),
+            list(map(names.__getitem__, kept.tolist())),
+            columns[1],
+            self._table(*columns, term_offsets, distinct.terms[picked]),
+            self._words.names(distinct.numbers[words]),
+            word_offsets,
+            unknown[kept],
+        )
+
+    def _code_of(self, row: _Row) -> int | None:
+        """Of a row that has just the columns of a plain one, and others that mean nothing; else None."""
         name = row.get("kind")
         if type(name) is not str:
             return None
@@ -95,80 +190,61 @@ class SubscriptionRows:
         except KeyError:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
-            kind = self._shapes[shape] = self._kind_of(name, frozenset(row))
-            return kind
+            code = self._shapes[shape] = self._code_with(name, frozenset(row))
+            return code
 
-    def _kind_of(self, name: str, columns: frozenset[str]) -> Kind | None:
+    def _code_with(self, name: str, columns: frozenset[str]) -> int | None:
         if name not in self._kinds:
             return None
         kind = self._kinds.named(name)
         needed = _PLAIN | (_REGION if kind.place == "region" else _POINT) | _OF_SOME.intersection(kind.fields)
         others = columns - needed - _OF_SOME
         fine = columns >= needed and others.isdisjoint(SUBSCRIPTION_COLUMNS) and not any(map(misspelt, others))
-        return kind if fine else None
+        return kind.code if fine else None
 
-    def _check(
-        self, kind: Kind, some: Sequence[tuple[int, _Row, _Words]], found: list[ParsedSubscription | None]
-    ) -> None:
-        """Check plain rows of a kind, and write those that are surely fine to their places in `found`."""
-        region, space, rows = kind.place == "region", self._space, [row for _, row, _ in some]
-        degrees = _degrees([row["region"] if region else (row["lon"], row["lat"]) for row in rows], 4 if region else 2)
-        if degrees is None:
-            return
-        sure = (np.abs(degrees) <= _LIMITS[: degrees.shape[1]]).all(axis=1)
-        lon, lat = np.ascontiguousarray(degrees[:, 0]), np.ascontiguousarray(degrees[:, 1])
-        if region:
-            east, north = degrees[:, 2], degrees[:, 3]
-            sure &= lat <= north
-            if not kind.wraps:
-                sure &= lon <= east
-            if kind.needs_extent:
-                sure &= (lon != east) | (lat != north)
-        else:
-            sure &= space.contains(lon, lat)
-        k, alpha = repeat(0), repeat(math.nan)
-        if "k" in kind.fields:
-            k = [row["k"] for row in rows]
-            sure &= [type(one) is int and 1 <= one <= MAX_K for one in k]
-        if "alpha" in kind.fields:
-            given = [row["alpha"] for row in rows]
-            sure &= [type(one) in _NUMBERS and 0 <= one <= 1 for one in given]
-            alpha = [float(one) if fine else one for one, fine in zip(given, sure.tolist(), strict=True)]
-        xs, ys, vectors, regions = repeat(math.nan), repeat(math.nan), repeat(()), repeat(NO_REGION)
-        if region:
-            regions = map(tuple, degrees.tolist())
-        else:
-            xs, ys = (column.tolist() for column in space.project(lon, lat))
+    def _boxes(self, rows: Sequence[_Row], kind: Int8, sure: _Bools) -> Float64:
+        """Boxes around the shapes of rows; unsets `sure` where one is not surely fine."""
+        boxes, is_region = np.full((len(rows), 4), math.nan), self._of_region[kind]
+        regions, points = np.flatnonzero(is_region), np.flatnonzero(~is_region)
+        if regions.shape[0]:
+            boxes[regions] = _degrees([rows[place]["region"] for place in regions.tolist()], 4)
+        if points.shape[0]:
+            found = _degrees([(rows[place]["lon"], rows[place]["lat"]) for place in points.tolist()], 2)
+            boxes[points] = np.hstack([found, found])
+            sure[points] &= self._space.contains(found[:, 0], found[:, 1])
+        west, south, east, north = boxes.T
+        sure &= (np.abs(boxes) <= _LIMITS).all(axis=1) & (south <= north) & ((west <= east) | self._wraps[kind])
+        sure &= (west != east) | (south != north) | ~self._needs_extent[kind]
+        return boxes
+
+    def _numbers(
+        self, name: str, rows: Sequence[_Row], kind: Int8, sure: _Bools, is_fine: Callable[[Any], bool], none: float
+    ) -> np.ndarray:
+        """A column of rows, `none` where the kind has none; unsets `sure` where one is not surely fine."""
+        column = np.full(len(rows), none)
+        for place in np.flatnonzero(self._asks[name][kind]).tolist():
+            if is_fine(one := rows[place][name]):
+                column[place] = one
+            else:
+                sure[place] = False
+        return column
+
+    def _table(
+        self, kind: Int8, boxes: Float64, k: Int32, alpha: Float64, offsets: Int64, terms: Int32
+    ) -> SubscriptionTable:
+        rows, space, is_point = kind.shape[0], self._space, ~self._of_region[kind]
+        x, y, regions, vector = np.full(rows, math.nan), np.full(rows, math.nan), boxes, NO_VECTORS
+        if is_point.any():
+            lon, lat = np.ascontiguousarray(boxes[is_point, 0]), np.ascontiguousarray(boxes[is_point, 1])
+            x[is_point], y[is_point] = space.project(lon, lat)
+            regions = np.where(is_point[:, None], math.nan, boxes)
             if space.on_sphere:
-                vectors = map(tuple, space.vectors(np.where(sure, lon, 0.0), np.where(sure, lat, 0.0)).tolist())
-        needs = int(not kind.all_keywords)
-        every = zip(some, sure.tolist(), xs, ys, regions, k, alpha, vectors, strict=False)
-        for (place, row, (spelled, terms, idf, unknown)), fine, x, y, box, most, share, vector in every:
-            if fine and _is_id(name := row["subscription_id"]):
-                found[place] = ParsedSubscription(
-                    name, kind.code, x, y, box, KEYWORDS_BY_KIND, most, share, terms, idf, spelled, unknown, 0, 0, None,
-                    b"", needs, (), 0, vector, math.nan,
-                )  # fmt: skip
-
-    def _keywords(self, rows: Sequence[_Row], whole: np.ndarray) -> list[_Words | None]:
-        """The words of rows, None where they are not surely fine; `whole`, bool[rows]: if one is cut into pieces."""
-        texts = list(map(_texts, rows))
-        ends = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(list(map(len, texts)), out=ends[1:])
-        distinct = self._words.distinct(self._words.cut(list(chain.from_iterable(texts))), ends)
-        counts, known = np.diff(distinct.offsets), np.diff(distinct.known)
-        fits = (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS) & ~distinct.stopped & ~(distinct.cut & whole)
-        if not self._vocabulary.most_terms:
-            fits &= counts == known
-        spelled = self._words.names(distinct.numbers)
-        terms, idf = distinct.terms.tolist(), self._vocabulary.idf[distinct.terms].tolist()
-        cuts, known_cuts = pairwise(distinct.offsets.tolist()), pairwise(distinct.known.tolist())
-        return [
-            (tuple(spelled[a:b]), tuple(terms[c:d]), tuple(idf[c:d]), unknown) if fine else None
-            for (a, b), (c, d), unknown, fine in zip(
-                cuts, known_cuts, (counts - known).tolist(), fits.tolist(), strict=True
-            )
-        ]
+                vector = np.full((rows, 3), math.nan)
+                vector[is_point] = space.vectors(lon, lat)
+        nothing, match = np.zeros(rows, np.int64), np.full(rows, KEYWORDS_BY_KIND, np.int8)
+        weights = unit_weights(self._vocabulary.idf[terms], offsets)
+        columns = nothing, kind, nothing, x, y, regions, match, k, alpha, offsets, terms, weights
+        return SubscriptionTable(*columns, vector=vector)
 
 
 def terms_known_now(
@@ -220,8 +296,8 @@ def _texts(row: _Row) -> Sequence[str]:
     return found if len(joined) <= MAX_TEXT_CHARACTERS and (joined.isascii() or all(map(encodes, found))) else ()
 
 
-def _degrees(rows: Sequence[Any], width: int) -> Float64 | None:
-    """Degrees, float64[rows, width], never minus zero, NaN for what is no number; None if one is too large to tell."""
+def _degrees(rows: Sequence[Any], width: int) -> Float64:
+    """Degrees, float64[rows, width], never minus zero, NaN for what is no number; all NaN if one is too large."""
     if not (set(map(type, rows)) <= _ROWS and set(map(len, rows)) == {width}):
         rows = [one if type(one) in _ROWS and len(one) == width else _NAN[:width] for one in rows]
     if not set(map(type, chain.from_iterable(rows))) <= _NUMBERS:
@@ -229,4 +305,4 @@ def _degrees(rows: Sequence[Any], width: int) -> Float64 | None:
     try:
         return np.array(rows, np.float64).reshape(len(rows), width) + 0.0
     except OverflowError:
-        return None
+        return np.full((len(rows), width), math.nan)

@@ -60,6 +60,10 @@ class Synonyms:
                     raise ConfigError(f"{source}, line {number}: {what}; write several lines with fewer")
         self._longest = max(map(len, self._ways), default=0)
 
+    def __len__(self) -> int:
+        """How many words and phrases stand for others."""
+        return len(self._ways)
+
     def written_out(self, columns: Mapping[str, Any], kinds: Kinds) -> Mapping[str, Any]:
         """The columns of a subscription with its synonyms written out; the same object where there are none.
 

@@ -97,6 +97,7 @@ _OPS = {
     "delete": DELETE,
 }
 _NUMBERS = struct.Struct("<6dqB")
+_BLANK = (None, "")
 
 
 class RawMessage(NamedTuple):
@@ -114,6 +115,7 @@ class RawMessage(NamedTuple):
     object_id: Any = None
     op: Any = None
     lang: Any = None
+    deleted: Any = None
     ttl_s: Any = None
     expires_at: Any = None
 
@@ -285,7 +287,7 @@ def message_row(
     west, south, east, north = box
     if west is not None and raw.lon is None and raw.lat is None:
         lon, lat = (west + east) / 2, (south + north) / 2  # type: ignore[operator]
-    elif op == DELETE and raw.object_id is not None and raw.lon is None and raw.lat is None:
+    elif op == DELETE and raw.object_id not in _BLANK and raw.lon in _BLANK and raw.lat in _BLANK:
         lon, lat = NOWHERE if space is None else ((space.west + space.east) / 2, (space.south + space.north) / 2)
         space = None
     else:

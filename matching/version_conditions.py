@@ -6,7 +6,7 @@ are at hand. A value that either version lacks makes one false. The oracle is `m
 
 import numpy as np
 
-from compiling.njit import njit_no_refcount
+from compiling.njit import njit_inner_no_refcount, njit_no_refcount
 from matching.attributes import MISSING_KEY, numbers_of_keys
 from matching.conditions import CHANGED, DECREASED, INCREASED
 from matching.filter_programs import ARGUMENT_AT, LENGTH_AT
@@ -64,7 +64,7 @@ def _test(span, words, numbers, slots, before, now, numbers_before, numbers_now,
         out[i] = holds
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _differ(before, now, row, first, last):
     """Whether two versions differ in any of the columns."""
     different = False

@@ -23,7 +23,7 @@ from spark_etl.geoparquet import with_geometry
 from spark_etl.ingest import InputRow, Split, check_columns, read_blocks, repeated_column, table_rows
 from spark_etl.options import EtlOptions
 from spark_etl.paths import attribute_picker, picker
-from spark_etl.rows import CleanRow, RowCleaner, fault_of, readable
+from spark_etl.rows import CleanRow, RowCleaner, fault_of, is_deletion, readable
 from spark_etl.sources import find_sources
 from spark_etl.times import moment_of, time_reader
 
@@ -137,11 +137,13 @@ class FeedCleaner:
         return Rejected(cleaned, readable(row.original), {**place, **fault_of(row, cleaned, options).named})
 
     def _as_it_came(self, values: RawMessage | str) -> dict[str, Any]:
-        """Its language, and when a version ends its object; the stream that reads the line knows what these mean."""
+        """Its language, and what ends the object, or when; the stream that reads the line knows what these mean."""
         assert not isinstance(values, str), "it was cleaned"
         at_us = expiry_us(None, values.expires_at, None, self._read_time)
         expires_at = moment_of(at_us).isoformat() if isinstance(at_us, int) else _as_json(values.expires_at)
-        return {"lang": _as_json(values.lang), "ttl_s": _as_json(values.ttl_s), "expires_at": expires_at}
+        deleted = True if is_deletion(values) else None
+        ends = {"deleted": deleted, "ttl_s": _as_json(values.ttl_s), "expires_at": expires_at}
+        return {"lang": _as_json(values.lang), **ends}
 
 
 class _Picks:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from matching.attributes import AttributeSchema
 from matching.errors import ConfigError
-from matching.fields import text_columns
+from matching.fields import OBJECT_ROLES, text_columns
 from matching.space import Space
 from matching.text import term_form
 from spark_etl.paths import ObjectDecoder
@@ -97,7 +97,7 @@ class EtlOptions:
         """Role of a message's value (a field of `RawMessage`) -> column; named like the role unless given."""
         names = (field.name for field in fields(self) if _is_column(field))
         given = {name.removesuffix(_END): getattr(self, name) for name in names}
-        others = dict.fromkeys(("lang", "ttl_s", "expires_at") if self.objects else ("lang",))
+        others = dict.fromkeys(("lang", *OBJECT_ROLES) if self.objects else ("lang",))
         return {role: role if name is None else name for role, name in (given | others).items()}
 
     def columns_recorded(self) -> dict[str, str]:

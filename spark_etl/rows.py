@@ -89,8 +89,13 @@ class RowCleaner:
         if isinstance(values, str):
             return values
         self._bad_time = False
-        if self._objects and values.lon is None and values.object_id in (None, ""):
-            values = values._replace(object_id=values.id)  # a deletion without a place may name its object by id
+        deletes = is_deletion(values)
+        if (self._objects or deletes) and values.lon in (None, "") and values.west in (None, ""):
+            # a deletion without a place, which may name its object by id
+            op = DELETE if deletes else values.op
+            values = values._replace(op=op, object_id=values.id if values.object_id in (None, "") else values.object_id)
+        elif self._objects and deletes:
+            values = values._replace(op=DELETE)
         message = message_row(values, self._space, self._time, self._language)
         if isinstance(message, str):
             return message
@@ -120,6 +125,11 @@ class RowCleaner:
         except ValueError:
             self._bad_time = True
             return None
+
+
+def is_deletion(values: RawMessage) -> bool:
+    """Whether `deleted` says that the message ends its object: true, or in a file without types the word."""
+    return values.deleted is True or (isinstance(values.deleted, str) and values.deleted.strip().lower() == "true")
 
 
 def fault_of(row: InputRow, reason: str, options: EtlOptions) -> Fault:

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from spouts.change_block import ChangeBlock
 from spouts.cutting import Rows
 from spouts.log import Record
+from topology.core.wakeup import Wakeup
 
 #: Bytes of batches that wait for the spout, and of changes; the oldest are dropped beyond.
 MOST_BYTES, MOST_CHANGES_BYTES = 64 << 20, 256 << 20
@@ -106,8 +107,8 @@ class Handover:
 
     Attributes
     ----------
-    came : threading.Event
-        Set with each record that is in the log; the spout clears it before it looks.
+    came : Wakeup
+        Set with each record that is in the log.
     end : int
         Bytes of the log.
     batches : ByOffset of Handed
@@ -115,7 +116,7 @@ class Handover:
     """
 
     def __init__(self) -> None:
-        self.came = threading.Event()
+        self.came = Wakeup()
         self.end = 0
         self.batches = ByOffset[Handed](MOST_BYTES)
         self.records = ByOffset[HandedRecord](MOST_CHANGES_BYTES)

@@ -10,7 +10,6 @@ the topology by `topology.wiring`.
 """
 
 import os
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,17 +19,17 @@ import numpy as np
 from bolts.payloads import StreamBatch, unchanged
 from matching.backfill import MOST, MOST_TOGETHER, backfilled
 from matching.errors import CheckpointError, TopologyError
-from matching.fields import Refusal, identifier
+from matching.fields import Refusal
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 from matching.message_segments import SegmentConditions
 from matching.model import Backfill, ChangeList, Int64, Names, SubscriptionTable, concatenate
 from matching.space import Space
-from matching.subscription_rows import SubscriptionRows
-from matching.validate import ParsedSubscription, decode_object
+from matching.subscription_rows import PlainRows, SubscriptionRows
+from matching.validate import ParsedSubscription
 from matching.window import Window
 from matching.words.message_words import MessageWords
-from spouts.change_block import ChangeBlock, row_of
+from spouts.change_block import ChangeBlock, Changed, checked_changes, row_of
 from spouts.cuts import Cuts
 from spouts.cutting import MessageSource, MessageSpout, Rows
 from spouts.handover import handover_of
@@ -41,6 +40,7 @@ from spouts.numbering import Numbering
 from spouts.parsed import block_of, rows_of
 from spouts.quarantine import EMPTY_QUARANTINE, Quarantine, make_unmatchable
 from topology.core.api.component import Context, Fragment, Saved, Spout, Tick
+from topology.core.wakeup import Wakeup
 
 #: Poll interval of an idle log that another process writes; a line waits half the interval on average.
 LOOK_S = 0.002
@@ -50,8 +50,6 @@ IDLE_S = 0.25
 _MOST = 1_000_000
 #: Changes that are read ahead with an empty batch at most: some 50 ms.
 _AHEAD = 10_000
-#: Subscriptions that are checked together.
-_TOGETHER = 1_000
 
 
 class LogSource(MessageSource):
@@ -83,15 +81,9 @@ class LogSource(MessageSource):
         self._next_seq = 0
 
     @property
-    def came(self) -> threading.Event | None:
+    def came(self) -> Wakeup | None:
         """Set when there may be something to read; None if another process writes the log."""
         return None if self._handover is None else self._handover.came
-
-    def read_now(self) -> Rows | None:
-        """As `read`; what comes later sets `came`."""
-        if self._handover is not None:
-            self._handover.came.clear()
-        return self.read()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -120,7 +112,7 @@ class LogSource(MessageSource):
     def read(self) -> Rows | None:
         """The rows of the next record with messages; None while there is none."""
         while True:
-            place = self.place
+            place = self._next_seq, self._reader.offset
             handed = self._handover.batches.take(place[1]) if self._handover is not None else None
             if handed is None and not self.more:
                 return None
@@ -192,10 +184,12 @@ class LoggedMessages(MessageSpout):
         self.most_terms = most_terms
         self.space = space
         self._places: deque[tuple[int, int]] = deque()  # of records whose messages may have to be read again
+        self._log_source: LogSource  # made by `open_source`
 
     def open_source(self) -> LogSource:
         words = LoggedWords(self.log, self.vocabulary, self.most_terms)
-        return LogSource(self.log, words, self.cutter.window, self.space)
+        self._log_source = LogSource(self.log, words, self.cutter.window, self.space)
+        return self._log_source
 
     def ready(self) -> bool:
         """See `Spout.ready`: the log has a record that is not published yet."""
@@ -221,18 +215,13 @@ class LoggedMessages(MessageSpout):
         """Beside the counts: `unknown_words`."""
         return super().report() | {"unknown_words": self._log_source.unknown_words}
 
-    @property
-    def _log_source(self) -> LogSource:
-        assert isinstance(self._source, LogSource), "open() comes first"
-        return self._source
-
     def _feed(self, rows: Rows, first_seq: int) -> None:
         self._places.append(self._log_source.last)
         super()._feed(rows, first_seq)
 
     def _next(self) -> StreamBatch | None:
         source, until_s = self._log_source, self._context.now() + self.poll_s
-        while (rows := source.read_now()) is None:
+        while (rows := source.read()) is None:
             left_s = until_s - self._context.now()
             if not 0.0 < left_s <= self.poll_s:
                 return self.cutter.cut_empty()._replace(has_changes=False)
@@ -398,17 +387,14 @@ class LoggedSubscriptions(Spout):
 
     def _checked(self, lines: Sequence[bytes]) -> ChangeBlock:
         """The changes of lines, by the words that are known so far."""
-        rows: list[Any] = [decode_object(line) for line in lines]
-        found: list[Any] = [None if "subscribe" in row else identifier(row["unsubscribe"]) or "" for row in rows]
-        begun = [place for place, one in enumerate(found) if one is None]
-        for first in range(0, len(begun), _TOGETHER):
-            some = begun[first : first + _TOGETHER]
-            for place, one in zip(some, self._rows.check([rows[place]["subscribe"] for place in some]), strict=True):
-                if isinstance(one, Refusal):
-                    raise CheckpointError(
-                        f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[place]!r}"
-                    )
-                found[place] = one
+        found, at = list[Changed](), 0
+        for one in checked_changes(lines, self._rows):
+            if isinstance(one, Refusal):
+                raise CheckpointError(
+                    f"{self.log}: an admitted subscription is refused now ({one.reason}): {lines[at]!r}"
+                )
+            found.append(one)
+            at += len(one.names) if isinstance(one, PlainRows) else 1
         return ChangeBlock.of(found, lines, self.most_terms > 0)
 
     def _changes(self, batch: int) -> ChangeList | None:
@@ -423,7 +409,7 @@ class LoggedSubscriptions(Spout):
             some = slice(one.taken, int(np.searchsorted(one.at, self._through, "right")))
             rows, at = one.block.rows[some], one.at[some]
             begins = rows >= 0
-            table, so_far = one.block.known_now(self._words.vocabulary, self._rows.check), sum(map(len, tables))
+            table, so_far = one.block.known_now(self._words.vocabulary, self._rows), sum(map(len, tables))
             if lines := one.block.backfilled:
                 places = enumerate(rows[begins].tolist(), so_far)
                 asking += [(place, lines[row], one.floor) for place, row in places if row in lines]
@@ -473,7 +459,7 @@ class LoggedSubscriptions(Spout):
         return Backfill(number, at, seq, Names.join([one.names for one in parts]))
 
     def _backfill_of(self, line: bytes, number: int, at: int, most: int, floor: int) -> Backfill:
-        parsed = self._rows.check([row_of(line)])[0]
+        parsed = self._rows.row(row_of(line))
         assert isinstance(parsed, ParsedSubscription) and parsed.backfill is not None, "it was accepted"
         vocabulary = self._words.vocabulary
         if self._index is None:

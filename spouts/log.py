@@ -155,7 +155,8 @@ def encode_record(record: Record, before: str = "") -> bytes:
     lines = b"".join(each.rstrip(b"\r\n") + b"\n" for each in record.lines)
     columns = {} if record.block is None else columns_of(record.block, record.terms)
     columns |= {} if record.rows is None else {_ROWS: record.rows}
-    data = b"".join([lines, *[np.ascontiguousarray(column).data for column in columns.values()]])
+    arrays = [one if one.flags.c_contiguous else np.ascontiguousarray(one) for one in columns.values()]
+    data = b"".join([lines, *[one.data for one in arrays]])
     head = _Head(
         record.last_seq,
         record.line,

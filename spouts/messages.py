@@ -209,7 +209,7 @@ class MessageBlock(NamedTuple):
         strings += [one for one in (self.objects, self.langs) if one is not None]
         plain = [self.lon, self.lat, self.time_us, *self.attributes]
         plain += [self.sides, self.deleted, self.ahead, self.made, self.previous, self.expires_us]
-        arrays = [one for one in plain if isinstance(one, np.ndarray)]
+        arrays = [one for one in plain if type(one) is np.ndarray]
         return sum([one.nbytes for one in arrays]) + sum([each.offsets.nbytes + each.data.nbytes for each in strings])
 
 
@@ -326,10 +326,6 @@ class OpenBlock:
         if self._expires:
             expires_us = np.full(rows, -1, np.int64)
             expires_us[list(self._expires)] = list(self._expires.values())
-        objects, langs = (
-            Names.of([found.get(row, "") for row in range(rows)]) if found else None
-            for found in (self._objects, self._langs)
-        )
         return MessageBlock(
             Names.of(self.ids),
             Names.of(self.texts),
@@ -338,10 +334,12 @@ class OpenBlock:
             np.array(self.time_us, np.int64),
             tuple(map(_attribute, self._types, self.attributes)),
             sides,
-            objects,
-            *(_mask(found, rows) for found in (self._deleted, self._ahead, self._made)),
+            _names(self._objects, rows) if self._objects else None,
+            _mask(self._deleted, rows) if self._deleted else None,
+            _mask(self._ahead, rows) if self._ahead else None,
+            _mask(self._made, rows) if self._made else None,
             expires_us=expires_us,
-            langs=langs,
+            langs=_names(self._langs, rows) if self._langs else None,
         )
 
 
@@ -371,10 +369,12 @@ def columns_of(block: MessageBlock, terms: MessageTerms | None = None) -> dict[s
         named |= {name: _some(getattr(terms, name)) for name in ("unknown", "stopped")}
     found: dict[str, np.ndarray] = {}
     for name, column in named.items():
-        if isinstance(column, Names):
+        if column is None:
+            continue
+        if type(column) is not np.ndarray and isinstance(column, Names):
             found[f"{name}_length"] = _lengths(column.offsets)
             found[name] = column.data
-        elif column is not None:
+        else:
             found[name] = column
     return found
 
@@ -465,9 +465,11 @@ def _attribute(type_code: int, values: Sequence[Any]) -> AttributeColumn:
     return np.array([MISSING_KEY if value is None else value for value in values], np.int64)
 
 
-def _mask(rows: Sequence[int], count: int) -> np.ndarray | None:
-    if not rows:
-        return None
+def _names(found: Mapping[int, str], rows: int) -> Names:
+    return Names.of([found.get(row, "") for row in range(rows)])
+
+
+def _mask(rows: Sequence[int], count: int) -> np.ndarray:
     mask = np.zeros(count, np.bool_)
     mask[rows] = True
     return mask
@@ -475,7 +477,8 @@ def _mask(rows: Sequence[int], count: int) -> np.ndarray | None:
 
 def _some(counts: np.ndarray) -> np.ndarray | None:
     """Counts in their smallest type; None if all are 0."""
-    return _small(counts) if np.count_nonzero(counts) else None
+    some = counts[0] if counts.shape[0] == 1 else np.count_nonzero(counts)
+    return _small(counts) if some else None
 
 
 def _lengths(offsets: Int64) -> np.ndarray:

@@ -24,8 +24,6 @@ from spouts.log import Record
 from spouts.messages import MessageBlock, keys_of
 from spouts.versions import Objects
 
-_ROLES = (*MESSAGE_ROLES, "lang")
-
 
 def parse_message(
     row: Any,
@@ -47,7 +45,8 @@ def parse_message(
         row = {**row, "op": DELETE}
     if objects and row.get("lon") is None and row.get("object_id") in (None, ""):
         row = {**row, "object_id": row.get("id")}
-    parsed = message_row(RawMessage(**{role: row.get(role) for role in _ROLES}), space, stem_language=stem_language)
+    raw = RawMessage(*map(row.get, MESSAGE_ROLES), lang=row.get("lang"))
+    parsed = message_row(raw, space, stem_language=stem_language)
     if isinstance(parsed, str) or not len(schema):
         return parsed
     read = read_attributes(row, schema)
@@ -186,7 +185,7 @@ def weighed(
     x, y = space.project(lon, lat)
     found = with_named_words(words.ids, words.offsets, weigh(words, vocabulary.idf))
     if vocabulary.grows:
-        rows = np.repeat(np.arange(seq.shape[0]), np.diff(words.offsets))
+        rows = np.arange(seq.shape[0]).repeat(words.offsets[1:] - words.offsets[:-1])
         found = vocabulary.beginnings.added_to(vocabulary, with_named(words.ids), rows, found)
     terms = with_reserved(vocabulary.reserved, visible, found.offsets, found.terms, found.weights, found.counts)
     life, vectors = window.lives(seq, times), space.vectors(lon, lat)

@@ -35,9 +35,8 @@ def check_window(window: Window, objects: bool) -> None:
         raise ConfigError("--window living: only a stream of objects (--objects) has it; take count:N or time:SECONDS")
 
 
-def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None, window: Window) -> dict[str, Refusal]:
-    """Kinds that serve no stream of objects with their engine (name by kind) and over this window, and why a
-    subscription is refused.
+def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None) -> dict[str, Refusal]:
+    """Kinds that serve no stream of objects with their engine (name by kind), and why a subscription is refused.
 
     Raises
     ------
@@ -51,9 +50,6 @@ def kinds_without_objects(kinds: Kinds, engines: Mapping[str, str] | None, windo
         served = kind.operator.serves_objects and getattr(kind.engine(name), "serves_objects", True)
         if not served:
             detail = f"is of kind {kind.name}, whose engine {name} serves no stream of objects (--objects)"
-            refused[kind.name] = Refusal("objects_not_served", detail)
-        elif window.kind == "time" and not kind.operator.serves_times_of_objects:
-            detail = f"is of kind {kind.name}, which over objects (--objects) takes --window living or count:N"
             refused[kind.name] = Refusal("objects_not_served", detail)
     return refused
 

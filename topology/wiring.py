@@ -367,7 +367,7 @@ def objects_refused(config: RunConfig, kinds: Kinds) -> dict[str, Refusal]:
     ConfigError
         For an unknown engine or window index.
     """
-    refused = kinds_without_objects(kinds, config.engine, Window.parse(config.window))
+    refused = kinds_without_objects(kinds, config.engine)
     for kind in kinds.of_objects().run:
         if kind.replicated and has_replicas(config.router):
             why = (

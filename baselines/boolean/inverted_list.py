@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
 from matching.space import Space
@@ -202,14 +202,14 @@ def _compact(order, lists):
     lists.used[1] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _test_block(box, reach, passed):
     """Set passed[p] to 1 where the message's word reaches box p; the loop vectorises."""
     for p in range(box.shape[0]):
         passed[p] = ((reach - (box[p] & LANES)) & GUARDS) == GUARDS
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _walk(lists, start, length, reach, passed, candidates):
     """Write the places of a list that the message reaches into candidates (int64[length]); returns how many."""
     words = passed.view(np.uint64)
@@ -231,7 +231,7 @@ def _walk(lists, start, length, reach, passed, candidates):
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _verify(messages, row, lists, columns, count, candidates, beyond, table, out_slot, found):
     """Append the slots that match to out_slot from `found` on; returns where they end. Capacity suffices."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32, Int64
 from matching.space import Space
@@ -260,7 +260,7 @@ def _meets(box, node, west, south, east, north):
     return box[node, 0] <= east and west <= box[node, 2] and box[node, 1] <= north and south <= box[node, 3]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _verify(messages, row, columns, slots, count, out_slot, found):
     """Append those of the slots that match to out_slot from `found` on, as capacity allows; returns their end."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
@@ -281,7 +281,7 @@ def _verify(messages, row, columns, slots, count, out_slot, found):
     return found
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def levels_of(first_node, entries, level_start):
     """Where the nodes of each level of a tree begin, leaves first, into `level_start`; returns (levels, end of nodes).
 

@@ -9,7 +9,7 @@ of this message for the terms it has. A text score is a product of looked up fac
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance
@@ -136,7 +136,7 @@ def _leave(factor, terms, fading):
             factor[term] = fading.smoothing * background_of(fading, term)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _take_fresh(c, v, met, message, first, end, fresh):
     """Write to `fresh` the slots of a piece of a list that the message has not met yet; prefetch their rows."""
     kept = 0

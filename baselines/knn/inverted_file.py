@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
@@ -72,7 +72,7 @@ def _unpost(c, v, slots):
         unpost_terms(c, v, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _test_block(x, y, limit, message_x, message_y, passed):
     """Set passed[p] to 1 where the message may lie in ball p. All float32; the loop vectorises."""
     for p in range(x.shape[0]):
@@ -143,7 +143,7 @@ def _scan(c, best, filters, v, batch, first_row, counters):
     return batch.seq.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _shrink(c, v, slot):
     """Tell the postings of a subscription its radius."""
     if c.threshold[slot] == -np.inf:

@@ -8,7 +8,7 @@ a query rules out most messages outside its rectangle without a read of the log.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from papers.skyline.messages import lived_at, spatial_relevance, text_relevance
 
 #: Levels below the root: cells of a hundredth of a degree.
@@ -80,7 +80,7 @@ def _gathered(number):
     return (number | (number >> 8)) & 0x0000FFFF
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def code_of(column, line):
     """Morton code of a cell."""
     return _spread(column) | (_spread(line) << 1)
@@ -92,13 +92,13 @@ def code_in(word):
     return code_of(column_in(word), line_in(word))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def column_by(code):
     """Column of the cell with this Morton code."""
     return _gathered(code)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def line_by(code):
     """Line of the cell with this Morton code."""
     return _gathered(code >> 1)
@@ -134,7 +134,7 @@ def pick(word, rectangle, seen, slots, picked):
     return picked
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def write_picked(log, as_of, box, keyword_count, slots, seen, found, row):
     """Write the candidates among the picked slots, from `row` on; returns their end.
 

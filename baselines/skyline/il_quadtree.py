@@ -33,7 +33,7 @@ from baselines.skyline.linear_quadtrees import (
     new_quadtrees,
     start_at,
 )
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.errors import EngineError
 from matching.space import Space
 from matching.storage.prefetch import prefetch
@@ -88,7 +88,7 @@ class IlQuadtree(TreeWindow):
         return tables_of(table=self.trees.table) | {"trees": columns, "work": {"operations": self.operations}}
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _signed_cells(rectangle, out):
     """The cells of level `SIGNED` that a rectangle meets, ascending by code; returns how many."""
     down, count = DEEPEST - SIGNED, 0

@@ -14,7 +14,7 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import LONGEST, key_of, pick_from, slot_at
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int8, Int32, Int64
 from matching.space import Space
@@ -107,7 +107,7 @@ class InvertedKd(TreeWindow):
         return tables_of(tree=self.tree, lists=self.lists)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _leaf_of(tree, lon, lat):
     """The leaf of a point."""
     node = np.int64(tree.meta[_ROOT])
@@ -120,7 +120,7 @@ def _leaf_of(tree, lon, lat):
     return node
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _new_leaf(tree, parent):
     node = tree.meta[_FREE]
     if node >= 0:
@@ -133,14 +133,14 @@ def _new_leaf(tree, parent):
     return node
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _free_node(tree, node):
     tree.axis[node], tree.parent[node] = _UNUSED, tree.meta[_FREE]
     tree.meta[_FREE] = node
     tree.meta[_USED] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _list_terms(tree, lists, log, leaf, slot, adding):
     """Put a message on the lists of a leaf, or take it off; returns whether it was there."""
     first, count = log.term_start[slot], log.term_count[slot]
@@ -157,7 +157,7 @@ def _list_terms(tree, lists, log, leaf, slot, adding):
     return there
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _cut_leaf(tree, lists, log, leaf):
     """Cut a leaf in two if not all its messages stand at one point."""
     count = tree.count[leaf]

@@ -13,7 +13,7 @@ import numpy as np
 from baselines.skyline import lists as lists_module
 from baselines.skyline.cells import write_picked
 from baselines.skyline.lists import key_of, pick_from
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.errors import EngineError
 from matching.space import Space
 from matching.storage.prefetch import prefetch
@@ -107,7 +107,7 @@ def _count_terms(tree, lists, distinct, log, node, slot, amount):
         tree.meta[LISTS] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _list_terms(tree, lists, log, leaf, slot, adding):
     """Put a message on the lists of a leaf, or take it off."""
     for p in range(log.term_start[slot], log.term_start[slot] + log.term_count[slot]):
@@ -119,7 +119,7 @@ def _list_terms(tree, lists, log, leaf, slot, adding):
         tree.meta[LISTS] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _all_below(tree, node, stack, out):
     """Slots of all messages below a node, into out; returns how many."""
     stack[0], height, count = node, 1, 0
@@ -215,7 +215,7 @@ def _insert(tree, lists, distinct, log, slots, progress):
     return True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _find_leaf(tree, log, slot, stack):
     """(leaf, position) of a message: every node whose box has its point may be on the way. (-1, -1) if nowhere."""
     lon, lat = log.lon[slot], log.lat[slot]

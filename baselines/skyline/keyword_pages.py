@@ -18,7 +18,7 @@ import numpy as np
 
 from baselines.skyline.cells import DEEPEST, column_in, line_in
 from baselines.skyline.keyword_table import KeywordEntries, has_capacity, new_table, with_capacity
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32, Int64, UInt8
 from matching.storage.slots import grown
 
@@ -98,7 +98,7 @@ def used_bytes(pages: Pages) -> int:
     return sum(column.nbytes for column in (*columns, pages.page[:high], pages.word[:high], pages.source[:high]))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def may_change(pages):
     """Whether any posting can be added or removed without growing; checked first, since changes are not undone."""
     return (
@@ -118,7 +118,7 @@ def node_of(reference):
 # ------------------------------------------------------------------------------------------------- cells and nodes
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def new_cell(pages, page, count, following):
     """Number of a cell in a page."""
     cell = pages.meta[FREE_CELL]
@@ -131,7 +131,7 @@ def new_cell(pages, page, count, following):
     return cell
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def free_cell(pages, cell):
     """Give the number of a cell away, which has no tuples any more."""
     pages.cell[cell, NEXT] = pages.meta[FREE_CELL]
@@ -139,7 +139,7 @@ def free_cell(pages, cell):
     pages.meta[FREE_CELL] = cell
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def new_node(pages, below):
     """Number of a summary node without quadrants."""
     node = pages.meta[FREE_NODE]
@@ -155,7 +155,7 @@ def new_node(pages, below):
     return node
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def free_node(pages, node):
     """Give the number of a summary node away."""
     pages.child[node, 0], pages.below[node] = pages.meta[FREE_NODE], 0
@@ -190,7 +190,7 @@ def forget_places(pages, node, quadrant):
         pages.signature[node, quadrant, line] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def may_meet(pages, node, quadrant, level, column, line, rectangle):
     """Whether any message of a quadrant may stand in a rectangle that meets it.
 
@@ -237,7 +237,7 @@ def _link(pages, page):
     pages.meta[first] = page
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def set_used(pages, page, used):
     """Set the number of tuples of a page, and its class."""
     before, after = _size_of(PAGE - pages.page[page, USED]), _size_of(PAGE - used)
@@ -248,7 +248,7 @@ def set_used(pages, page, used):
         _link(pages, page)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def page_with_capacity(pages, wanted):
     """A page with at least `wanted` free places, one of the fullest such pages, so that pages are well filled."""
     # pages of its own class may fit, those of higher classes do

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.model import Int32, Int64
 from matching.storage.prefetch import prefetch
 from matching.storage.slots import home_of
@@ -50,7 +50,7 @@ def has_capacity(table):
     return table.count[0] + 1 <= _FULLEST * table.term.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def ask_for_keyword(table, term):
     """Prefetch the cache lines that `find_keyword` reads first; the caller looks up other keywords meanwhile."""
     entry = home_of(np.int64(term), table.term.shape[0])
@@ -58,7 +58,7 @@ def ask_for_keyword(table, term):
     prefetch(table.value, entry)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def find_keyword(table, term):
     """Entry of a keyword; -1 if the table does not have it. O(1) expected."""
     last = table.term.shape[0] - 1
@@ -71,7 +71,7 @@ def find_keyword(table, term):
     return entry
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def enter_keyword(table, term, value):
     """Add a keyword that the table does not have; the caller has made sure of capacity. O(1) expected."""
     last = table.term.shape[0] - 1
@@ -82,7 +82,7 @@ def enter_keyword(table, term, value):
     table.count[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def forget_keyword(table, hole):
     """Remove the entry `hole`, and move later entries of its run back. O(1) expected.
 

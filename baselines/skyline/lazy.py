@@ -12,7 +12,7 @@ waiting entries: one may have been a member before, and may have caused others t
 import numpy as np
 
 from baselines.skyline.sweep import mark_undominated
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32, Int64
 from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import Eager
@@ -71,7 +71,7 @@ def _expire(v, slots, floor):
         set_due(v, slot, floor)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _drop_useless(v, slot):
     """Drop waiting entries that a member dominates for all their life: they can never become members."""
     start, kept = v.start[slot], 0
@@ -107,7 +107,7 @@ def _offer(v, offers, floor, first):
     return offers.slot.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _arrive(v, slot, seq, life, spatial, text, floor):
     """Compare a message with the skyline of a slot; False if the pool is exhausted."""
     if v.start[slot] >= 0 and v.count[slot] == block_size(v.size_class[slot]):

@@ -46,7 +46,8 @@ from baselines.skyline.linear_quadtrees import (
     sign,
     start_at,
 )
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
+from matching.storage.slots import put
 
 
 @njit(cache=True, nogil=True)
@@ -74,7 +75,7 @@ def insert(trees, work, log, slots, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _with_one_more(trees, work, value, word):
     """Add a message to a keyword of at most one leaf; returns the keyword's new value in the table."""
     if not is_leaf(value):
@@ -103,7 +104,7 @@ def _with_one_more(trees, work, value, word):
     return -1 - row
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _insert_into(trees, work, row, word):
     """Add a message to a quadtree."""
     code = code_in(word)
@@ -137,7 +138,7 @@ def _split(trees, work, row, i, word):
     start, count = start_at(trees, row, i), count_at(trees, row, i)
     words = np.empty(CAPACITY + 1, np.int64)
     # copied first: the block is released before others are allocated
-    words[:count] = trees.pool[start : start + count]
+    put(words, 0, trees.pool[start : start + count])
     words[count] = word
     release(trees, start, class_of(count))
     close_leaves(trees, row, i, i + 1)
@@ -152,7 +153,7 @@ def _split(trees, work, row, i, word):
     # all messages lie in one cell of the deepest level
     if level == DEEPEST:
         start = allocate(trees, class_of(count + 1))
-        trees.pool[start : start + count + 1] = words[: count + 1]
+        put(trees.pool, start, words[: count + 1])
         work[WRITES] += 1
         open_leaf(trees, row, i, key_of(code_in(word), DEEPEST), start, count + 1)
         return
@@ -166,7 +167,7 @@ def _split(trees, work, row, i, word):
                 length += 1
         if length:
             start = allocate(trees, class_of(length))
-            trees.pool[start : start + length] = part[:length]
+            put(trees.pool, start, part[:length])
             open_leaf(trees, row, i, key_of(cell | (quadrant << (2 * down)), level + 1), start, length)
             work[WRITES] += 1
             i += 1
@@ -200,7 +201,7 @@ def delete(trees, work, log, slots, progress):
     return True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _delete_few(trees, entry, slot):
     """Take a message from a keyword of one leaf; returns 1 if it is not there, else 0."""
     value = trees.table.value[entry]
@@ -222,7 +223,7 @@ def _delete_few(trees, entry, slot):
     return 0
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _delete_from(trees, work, entry, slot, code):
     """Take a message from a quadtree; returns 1 if it is not there, else 0."""
     row = -1 - trees.table.value[entry]

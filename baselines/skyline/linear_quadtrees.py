@@ -32,7 +32,7 @@ from baselines.skyline.keyword_table import (
     new_table,
     with_capacity,
 )
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int64, UInt8
 from matching.storage.slots import resized
 
@@ -118,7 +118,7 @@ def _words(trees):
     return 2 * trees.meta[LONGEST] + 8 * CAPACITY
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def may_change(trees):
     """Whether one addition or removal fits without `grown`. Kernels check this first, since they cannot roll back."""
     if not has_capacity(trees.table) or trees.meta[HIGH] == trees.tree.shape[0]:
@@ -126,7 +126,7 @@ def may_change(trees):
     return trees.meta[POOL_END] + _words(trees) <= trees.pool.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def class_of(length):
     """log2 of the smallest block of at least `length` words."""
     size = 0
@@ -135,7 +135,7 @@ def class_of(length):
     return size
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def allocate(trees, size):
     """Start of a free block of 2**size words; the caller has checked `may_change`. O(1)."""
     start = trees.meta[_FREE + size]
@@ -155,7 +155,7 @@ def release(trees, start, size):
     trees.meta[_FREE + size] = start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def appended(trees, start, count, word):
     """Add a word to a block of `count` words, and move it if it was full; returns the block's start. Amortised O(1)."""
     size = class_of(count)
@@ -215,7 +215,7 @@ def leaf_count(value):
     return value & ((1 << _COUNT_BITS) - 1)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def leaf_value(start, count):
     """Value in the table of a keyword with an only leaf."""
     return _LEAF | (start << _COUNT_BITS) | count
@@ -233,7 +233,7 @@ def level_at(trees, row, i):
     return trees.pool[trees.tree[row, START] + i] & _LEVELS
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _block_at(trees, row, i):
     """Index in the pool of the word of leaf i."""
     return trees.tree[row, START] + (1 << trees.tree[row, CLASS]) + i
@@ -251,13 +251,13 @@ def count_at(trees, row, i):
     return trees.pool[_block_at(trees, row, i)] >> _START_BITS
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def set_block(trees, row, i, start, count):
     """Set start and number of messages of leaf i."""
     trees.pool[_block_at(trees, row, i)] = (np.int64(count) << _START_BITS) | start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def leaves_through(trees, row, code, low):
     """Number of leaves that start at `code` or before; the caller knows that the first `low` do. O(log leaves)."""
     keys, high = trees.tree[row, START], trees.tree[row, LEAVES]
@@ -270,7 +270,7 @@ def leaves_through(trees, row, code, low):
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _resize(trees, row, size):
     """Move the order of a quadtree into a block for 2**size leaves."""
     old, its_class, leaves = trees.tree[row, START], trees.tree[row, CLASS], trees.tree[row, LEAVES]
@@ -282,7 +282,7 @@ def _resize(trees, row, size):
     trees.tree[row, START], trees.tree[row, CLASS] = start, size
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def open_leaf(trees, row, at, key, start, count):
     """Insert a leaf into the order at index `at`. O(leaves) moves within a few cache lines."""
     leaves, size = trees.tree[row, LEAVES], trees.tree[row, CLASS]
@@ -299,7 +299,7 @@ def open_leaf(trees, row, at, key, start, count):
     set_block(trees, row, at, start, count)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def close_leaves(trees, row, first, end):
     """Remove the leaves first..end-1 from the order; the caller has released or reused their blocks. O(leaves)."""
     keys, blocks, leaves = trees.tree[row, START], _block_at(trees, row, 0), trees.tree[row, LEAVES]
@@ -320,7 +320,7 @@ def key_of(code, level):
     return (code << _LEVEL_BITS) | level
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def levels_in_common(one, other):
     """Level of the smallest cell that contains both deepest cells, by their codes. O(levels)."""
     level, differing = DEEPEST, one ^ other
@@ -330,7 +330,7 @@ def levels_in_common(one, other):
     return level
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def first_code(code, level):
     """Code of the first deepest cell in the cell of this level that contains `code`."""
     below = 2 * (DEEPEST - level)
@@ -364,7 +364,7 @@ def clear(trees, row, cell):
     trees.signature[row, cell >> 3] &= np.uint8(255 - (1 << (cell & 7)))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def has_message(trees, row, cell):
     """Whether any leaf of a quadtree has a message in a cell of level `SIGNED`; without its signature."""
     first = cell << SIGNED_SHIFT

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import UNKNOWN_TERM, Int32, Int64
 from matching.storage.prefetch import prefetch
 
@@ -101,7 +101,7 @@ def _home(key, entries):
     return (folded ^ (folded >> 13)) & (entries - 1)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def ask_for(lists, key):
     """Have what `find` will read come from memory."""
     entry = _home(key, lists.key.shape[0])
@@ -158,7 +158,7 @@ def _forget(lists, hole):
     lists.meta[_KEYS] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _size_class(length):
     """Exponent of the block of a list of `length` > 1."""
     size = 1
@@ -167,7 +167,7 @@ def _size_class(length):
     return size
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _allocate_block(lists, size):
     start = lists.meta[_FREE + size]
     # nothing is checked here: insertions have called `has_capacity`, and `_halve` checks itself
@@ -179,7 +179,7 @@ def _allocate_block(lists, size):
     return start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _free_block(lists, start, size):
     lists.pool[start] = lists.meta[_FREE + size]
     lists.meta[_FREE + size] = start
@@ -215,7 +215,7 @@ def append(lists, key, slot):
     return length + 1
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def slot_at(lists, entry, i):
     """The i-th slot of an entry's list."""
     if lists.length[entry] == 1:
@@ -223,7 +223,7 @@ def slot_at(lists, entry, i):
     return lists.pool[lists.value[entry] + i]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def pick_from(lists, places, keywords, entries, seen, slots, picked, visits):
     """Pick the messages that any place lists by a keyword; returns the new end of `slots`.
 
@@ -294,7 +294,7 @@ def remove_entry(lists, key, slot):
     return length
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _halve(lists, entry, size):
     """Move a list into a block of half the size.
 
@@ -313,7 +313,7 @@ def _halve(lists, entry, size):
     lists.value[entry] = smaller
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def add_to_count(lists, key, amount):
     """Add to the count of a key, which is made or dropped as needed; returns the new count."""
     entry = _enter(lists, key)

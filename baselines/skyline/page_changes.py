@@ -33,7 +33,7 @@ from baselines.skyline.keyword_pages import (
     take,
 )
 from baselines.skyline.keyword_table import enter_keyword, find_keyword, forget_keyword
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 
 #: Tuples of a cell that has others move out of its way.
 _LARGE = PAGE // 4
@@ -64,7 +64,7 @@ def insert(pages, work, log, slots, progress):
     return True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _new_home(pages, work, word):
     """A cell for one tuple."""
     page = page_with_capacity(pages, _TO_GROW)
@@ -76,7 +76,7 @@ def _new_home(pages, work, word):
     return cell
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _refer(pages, entry, node, quadrant, reference):
     """Have what a keyword, or a quadrant of a node, refers to be this."""
     if node < 0:
@@ -85,7 +85,7 @@ def _refer(pages, entry, node, quadrant, reference):
         pages.child[node, quadrant] = reference
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _insert_into(pages, work, entry, word, moved):
     """Add a tuple to the cells of a keyword; moved : int64[PAGE + 1], scratch."""
     reference, level, node, quadrant = pages.table.value[entry], 0, np.int64(NOTHING), np.int64(0)
@@ -129,7 +129,7 @@ def _add(pages, work, cell, word, moved):
     pages.cell[cell, COUNT] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _in_the_way(pages, cell):
     """Which cell of its full page has to move so that this one can grow: itself, or the first other if it is large.
 
@@ -196,7 +196,7 @@ def delete(pages, work, log, slots, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _delete_from(pages, work, entry, word, moved):
     """Take a tuple out of the cells of a keyword; returns 1 if it is not there, else 0."""
     reference, level, node, quadrant = pages.table.value[entry], 0, np.int64(NOTHING), np.int64(0)
@@ -259,7 +259,7 @@ def _remove(pages, cell, word):
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _forget_place(pages, cell, node, quadrant, level, word):
     """Take a tuple that is gone out of the signature of its cell, unless another stands where it stood."""
     page = pages.cell[cell, HOME]
@@ -295,7 +295,7 @@ def _gather(pages, work, node, out):
     return taken
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _one_cell(pages, words):
     """A cell with these tuples, in a page with spare capacity."""
     page = page_with_capacity(pages, words.shape[0] + words.shape[0] // 4)

@@ -13,7 +13,7 @@ than engines that store the next candidates.
 import numpy as np
 
 from baselines.skyline.sweep import Sweep
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32, Int64
 from matching.skyline.engine import SkylineOffers
 from matching.skyline.engines.eager import sort_by_slot
@@ -73,7 +73,7 @@ def _offer(v, offers, order, slots, first):
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _arrive(v, slot, seq, life, spatial, text):
     """Take a message into a slot's skyline unless a member dominates it; False if the pool is exhausted.
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from baselines.topk.posted import PostedEngine
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.geo.sphere import point_of
 from matching.space import Space
 from matching.storage.prefetch import prefetch
@@ -77,7 +77,7 @@ def _describe(c, slots, row):
         row[slot, _BASE] = c.alpha[slot] - c.threshold[slot] + more
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _add_up(v, start, count, weight, text, touched, touches):
     """Add the products of a list to the accumulators; returns how many subscriptions are touched now."""
     for p in range(start, start + count):
@@ -92,7 +92,7 @@ def _add_up(v, start, count, weight, text, touched, touches):
     return touches
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _rule_out(row, touched, touches, x, y, per_distance, text):
     """Leave of the touched those whose score may reach their threshold, in front; returns how many.
 
@@ -147,7 +147,7 @@ def _scan(c, v, row, batch, max_distance, first_row, most_hits, text, touched, o
     return found, batch.seq.shape[0], scanned, verified
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _whole_text(c, slot, batch, r):
     """Textual similarity of a touched pair, NaN if its first common term is not posted here."""
     at, last = c.term_start[slot], c.term_start[slot] + c.term_count[slot]

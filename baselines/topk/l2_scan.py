@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from baselines.topk.posted import PostedEngine
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.geo.sphere import point_of
 from matching.topk.scores import exact_score
 
@@ -37,7 +37,7 @@ class L2Scan(PostedEngine):
         )
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _bound_block(x, y, steepness, base, own, rest, message_x, message_y, message_weight, message_rest, passed):
     """Set passed[p] to 1 where the bound of posting p reaches its threshold. All float32; the loop vectorises."""
     for p in range(x.shape[0]):

@@ -8,11 +8,12 @@
 Engines: a message comes every millisecond, so that a window of 3,200,000 is the paper's longest. Half of them speak of
 objects that come again about as often whatever the window is, and end the message before (`_BETWEEN`).
 
-Trees: half of the messages speak of objects as well; for `cleaning` nine tenths, of objects that stay about where they
-are and speak often, so that what has ended piles up in the leaves. An operation is a node of a tree or cell of a
-quadtree that an update reads or writes, an inverted list or count of a term that it changes, a term that it puts into a
-filter or takes out, or an entry of the memo; the paper does not say. Time is thread time; the candidates of all queries
-are held against `matching.bulk_oracle`.
+Trees: --window is the paper's longest, so that 32,000 is its low rate of messages and 3,200,000 its high one; its
+threshold for cleaning goes by that rate. Half of the messages speak of objects as well; for `cleaning` nine tenths, of
+objects that stay about where they are and speak often, so that what has ended piles up in the leaves. An operation is a
+node of a tree or cell of a quadtree that an update reads or writes, an inverted list or count of a term that it
+changes, a term that it puts into a filter or takes out, or an entry of the memo; the paper does not say. Time is thread
+time; the candidates of all queries are held against `matching.bulk_oracle`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,17 +38,17 @@ from papers.skyline.mf_rtree import MfRtree, MfRtreePaper
 from papers.skyline.tree import TreeWindow, TreeWork
 
 _SKYLINE = KINDS.named("skyline")
-#: The memo tree by way of cleaning: ours; in the paper's form, with filters in leaves as well; the paper's cleaning
-#: alone (C1); the older scheme (C2); never.
+#: The memo tree by way of cleaning: ours; in the paper's form with its cleaning (C1), with the older one (C2), without.
 _CLEANINGS = {
     "mf_rtree": MfRtree,
     "mf_rtree_paper": MfRtreePaper,
-    "mf_rtree, paper's cleaning": partial(MfRtree, cleaning="threshold", bounded=False),
-    "mf_rtree, all on touch": partial(MfRtree, cleaning="all", bounded=False),
-    "mf_rtree, not cleaned": partial(MfRtree, cleaning="off"),
+    "mf_rtree_paper_c2": partial(MfRtreePaper, cleaning="all"),
+    "mf_rtree_paper_uncleaned": partial(MfRtreePaper, cleaning="off"),
 }
 #: The window indexes that count their operations.
-TREES = {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)}
+TREES = {name: window for name, window in _SKYLINE.windows.items() if issubclass(window, TreeWindow)} | _CLEANINGS
+#: Seconds of the paper's longest window.
+_LONGEST_S = 3_200
 _BATCH, _SHARES = 1_000, (0.25, 0.5, 1.0)
 #: Of engines: messages between two of an object, on average, 160 s.
 _BETWEEN = 160_000
@@ -118,6 +119,9 @@ class Slide:
         asked.tell(f"filling a window of {window:,} messages")
         self.window, count = window, 4 * asked.window + 10 * _BATCH
         self.trees: dict[str, TreeWindow] = {name: asked.kind.engines[name](WORLD) for name in asked.engines}
+        for tree in self.trees.values():
+            if isinstance(tree, MfRtree):
+                tree.arrival_rate_per_s = asked.window / _LONGEST_S
         if asked.messages_from is None:
             made = workload.make_messages(count, asked.seed)
         else:

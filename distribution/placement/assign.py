@@ -7,7 +7,7 @@ in descending order; spec 5.)
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int64
 
 
@@ -47,7 +47,7 @@ def _assign(cost, load, owner):
         _sift(heap, load, 0)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _sift(heap, load, place):
     """Sift the task at a place down the heap."""
     task = heap[place]

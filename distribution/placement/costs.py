@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from matching.model import Float64, Int32, Int64, MessageBatch
 from matching.space import Space
 
@@ -283,7 +283,7 @@ def _find_radius(x, y, starts, rows, at_x, at_y, k, offsets, words, seen, best, 
         out[i] = np.sqrt(best[0]) if found == wanted and wanted > 0 else np.inf
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _keep_nearest(best, size, wanted, square):
     """Push a squared distance into the heap of the least `wanted`, greatest on top; returns the heap's size."""
     if size < wanted:

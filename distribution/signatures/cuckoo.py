@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.errors import ConfigError, EngineError
 from matching.model import Int64
 from matching.storage.slots import as_input
@@ -164,7 +164,7 @@ def hashes(items: Int64, seed: int) -> Int64:
     return out
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def hash_of(item, seed):
     """`hashes` of one number, for kernels."""
     return _hash_of(item, seed)
@@ -176,7 +176,7 @@ def _hash_all(items, seed, out):
         out[i] = _hash_of(items[i], seed)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _mix(value):
     """A permutation of 31-bit numbers in which every bit depends on every bit.
 
@@ -196,19 +196,19 @@ def _hash_of(item, seed):
     return _mix(_mix((item ^ seed) & _MASK) ^ ((item >> 31) & _MASK))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _bucket_of(item, state):
     # Scaled, not masked: the number of buckets need not be a power of two.
     return (_hash_of(item, state[_SEED] ^ _SEED_BUCKET) * state[_BUCKETS]) >> 31
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _fingerprint_of(item, state):
     """1 to 2**bits - 1; 0 is an empty place. Hashed apart from the bucket: 31 bits are too few for both."""
     return 1 + ((_hash_of(item, state[_SEED] ^ _SEED_FINGERPRINT) * ((1 << state[_BITS]) - 1)) >> 31)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _other_bucket(bucket, fingerprint, state):
     # What is subtracted from depends on the fingerprint alone, so doing it twice leads back.
     other = ((_mix(fingerprint ^ state[_SEED] ^ _SEED_OTHER) * state[_BUCKETS]) >> 31) - bucket
@@ -220,7 +220,7 @@ def _new_ahead() -> Int64:
     return np.empty((5, _BLOCK), np.int64)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _look_ahead(items, begin, state, ahead):
     """Fingerprints and buckets of a block of items from `begin` on; returns its size. Arithmetic only, to vectorize."""
     seed, buckets, kinds = state[_SEED], state[_BUCKETS] & _MASK, ((1 << state[_BITS]) - 1) & _MASK
@@ -267,7 +267,7 @@ def _write(words, bucket, place, bits, fingerprint):
     words[at + 1] = (words[at + 1] & ~((mask >> np.uint64(1)) >> rest)) | ((value >> np.uint64(1)) >> rest)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _lanes(bits):
     """(the lowest bit of each of the four places of a bucket, the highest of each), as uint64."""
     lowest = np.uint64(0)
@@ -276,7 +276,7 @@ def _lanes(bits):
     return lowest, lowest << np.uint64(bits - 1)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _empty_places(window, lowest, highest):
     """The highest bit of each empty place at the beginning of a window, all four places at once.
 
@@ -313,7 +313,7 @@ def _contains(words, state, items, ahead, out):
             out[begin + k] = (first | second) != np.uint64(0)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def has_item(words, state, item):
     """Whether a bucket of one item has its fingerprint; for kernels that look up a few of many and stop."""
     bits, fingerprint = state[_BITS], _fingerprint_of(item, state)
@@ -407,7 +407,7 @@ def _insert(words, state, items, path, ahead):
     return items.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _relocate(words, state, bucket, fingerprint, path):
     """Insert a fingerprint into a full bucket by moving others; undone if no place is found. Returns success."""
     bits = state[_BITS]

@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from distribution.signatures.cuckoo import hash_of, hashes
 from matching.model import Int64
 from matching.storage.slots import as_input
@@ -200,7 +200,7 @@ def _places(pairs: Int64) -> tuple[Int64, Int64]:
     return as_input(pairs >> TERM_BITS, np.int64), as_input(places, np.int64)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _bin_of(place, bins):
     # Bins are runs of the permutation: equal parts of 31 bits.
     return (place * bins) >> TERM_BITS
@@ -225,7 +225,7 @@ def _maybe_there(least, rows, places, out):
             out[i] = lowest != _EMPTY and lowest <= places[i]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def may_be_in_row(least, row, term):
     """Whether a keyword may be in a row (-1 or less: in none), for kernels; as `MinwiseFilter.contains`."""
     if row < 0:

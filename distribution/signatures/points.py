@@ -8,14 +8,14 @@ nodes and terms of one message at a time, and stop at the first that the filter 
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from distribution.signatures.cuckoo import has_item
 from distribution.signatures.minwise import TERM_BITS, may_be_in_row
 from distribution.signatures.spatial import BORDER, number_of
 from distribution.signatures.text import MOST_PAIRS, pair_of
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _cell(value, side):
     """Column or row of a coordinate (float64 in the unit square) in a grid of `side` cells a side."""
     return min(max(np.int64(np.floor(value * side)), 0), side - 1)

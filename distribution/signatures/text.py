@@ -11,7 +11,7 @@ needs any of them is stored under each. All nodes share one filter, so that no n
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from distribution.signatures.minwise import TERM_BITS
 from distribution.signatures.spatial import Boxes
 from matching.model import Int32, Int64
@@ -70,7 +70,7 @@ def message_pairs(
     return offsets, pairs, beyond
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def pair_of(level, x, y, term):
     """The number of (node, term): nodes are numbered level by level, row by row."""
     # Coarser levels have (4**level - 1) / 3 nodes. With 31 bits for the term the number stays below 2**62, the limit of

@@ -483,8 +483,8 @@ async def follow(link: Link, state: Followed, following: Following) -> AsyncGene
                             yield found
                 hint_s = (parser.retry_ms or 0) / 1_000 if chunk is None else 0.0
                 outcome = Failure("the stream ended", True) if chunk is None else chunk
-            elif isinstance(outcome, Answer) and not _is_for_a_time(outcome):
-                raise error_of(request, outcome)
+            elif isinstance(outcome, Answer) and outcome.status < 500 and not _is_for_a_time(outcome):
+                raise error_of(request, outcome)  # from 500 on a proxy may answer while the server restarts
             await tries.wait(link, request, outcome, hint_s)
     finally:
         await link.close()

@@ -55,7 +55,7 @@ def match(
         write_lines(listing(("subscription", "kind", "score", "words found"), rows, out.width, right=("score",)))
         if answer["missed"]:
             missed = [[one["subscription_id"], one["kind"], one["clause"]] for one in answer["missed"]]
-            write_lines(listing(("query failed", "kind", "what of it"), missed, out.width))
+            write_lines(listing(("query failed", "kind", "failed clause"), missed, out.width))
         for title, counts in (("not reached", answer["not_reached"]), ("rejected rows", answer["rejected"])):
             if counts:
                 why = [[count, reason, why_not(reason)] for reason, count in counts.items()]

@@ -18,6 +18,7 @@ from gateway.live.recording import record
 from gateway.live.retain_settings import RetainSettings
 from gateway.live.retaining import Retention
 from gateway.live.subscription_files import subscribe_all
+from gateway.serve.garbage import Garbage
 from gateway.serve.included import IncludedValues
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
@@ -85,7 +86,8 @@ def pipe_stream(
         )
         reading = {"strict": offered.strict_attributes, "numbers": offered.numbers}
         reading |= {"fold_accents": offered.fold_accents}
-        config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
+        with stack.enter_context(Garbage()).loading():
+            config, admission, mapping, wal, earlier = open_stream(stack, *given, **reading, **passing)
         executor = config.executor
         in_flight = InFlight(config.credits or LIVE_CREDITS)
         wanted, vocabulary = (active.includes, active.is_standing), admission.vocabulary

@@ -1,4 +1,4 @@
-"""Runs a topology with its components shown, its figures at a port, and its updates delivered."""
+"""Runs a topology: shows its components, serves its metrics, delivers its updates."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from topology.given import Given
 from topology.settings import RunConfig, load_config, resumed
 from topology.store_folder import run_folder
 
-#: In place of the folder of `--resume`: whatever makes the same command right again.
+#: Value of `--resume` by which a command may be repeated: it begins the run, resumes it, or finds it finished.
 AUTO = "auto"
 
 
@@ -37,7 +37,7 @@ def run_command(
     metrics: tuple[int | None, Path | None],
     json: bool,
 ) -> int:
-    """`skyray run`; `metrics` as of `with_metrics`."""
+    """`skyray run`; `metrics` as in `with_metrics`."""
     terminal = Terminal(json)
     deliveries = Deliveries(to)
     is_auto = str(resume) == AUTO
@@ -45,22 +45,22 @@ def run_command(
         deliveries.deliver_run(resume, to_wait_s)
         return 0
     if is_auto:
-        found = load_config(_of_files(settings))
+        config = load_config(_refusing_stream(settings))
     else:
-        found = load_config(_with_stream(settings)) if resume is None else resumed_settings(resume, settings)
-    if to and found.sink != "parquet":
+        config = load_config(_with_stream(settings)) if resume is None else resumed_settings(resume, settings)
+    if to and config.sink != "parquet":
         raise ConfigError(
-            f"--to: reads updates as parquet, and output.sink {found.sink} writes none; leave one of them out"
+            f"--to: reads updates as parquet, and output.sink {config.sink} writes none; leave one of them out"
         )
-    if to and is_remote(found.out):
+    if to and is_remote(config.out):
         raise ConfigError("--to: delivers from a folder of this machine; name one with --out, or leave --to out")
-    early = deliveries if to and found.checkpoint_every and not found.follow else None
-    report = run_shown(terminal, found, AUTO if is_auto else resume is not None, metrics, early)
-    # the inputs of a run that has finished, which the ending reads, may be gone
+    early = deliveries if to and config.checkpoint_every and not config.follow else None
+    report = run_shown(terminal, config, AUTO if is_auto else resume is not None, metrics, early)
+    # `print_ending` reads the inputs, which may be gone where the run had finished before
     shown = print_summary if report.get("already_finished") else print_ending
     terminal.answer(report, lambda out: shown(out, report))
     if to:
-        deliveries.deliver_run(found.out, to_wait_s)
+        deliveries.deliver_run(config.out, to_wait_s)
     if why := nothing_usable(report):
         raise InputError("nothing_usable", why)
     return 0
@@ -71,7 +71,7 @@ def _has_finished(folder: Path) -> bool:
 
 
 def _with_stream(settings: Given) -> Given:
-    """The settings, of which `--batch log:FOLDER` takes messages, subscriptions and the like from a live stream."""
+    """Complete the settings of `--batch log:FOLDER` by messages, subscriptions and more from that live stream."""
     folder, out = Path(str(settings.get("batch") or "").removeprefix("log:")), settings.get("out")
     if not str(settings.get("batch") or "").startswith("log:") or not folder.is_dir():
         return settings
@@ -85,8 +85,8 @@ def _with_stream(settings: Given) -> Given:
     return Given(settings) | found
 
 
-def _of_files(settings: Given) -> Given:
-    """The settings, unless they take their input from a live stream, of which every start would make a copy."""
+def _refusing_stream(settings: Given) -> Given:
+    """The settings. Raises ConfigError if input is from a live stream, which each start would copy anew."""
     if str(settings.get("batch") or "").startswith("log:") and not settings.get("messages"):
         raise ConfigError(
             "--resume auto: a run of --batch log:FOLDER reads the stream as it is when it begins; begin without it, "
@@ -117,8 +117,8 @@ def run_shown(
     """Run a topology with its components shown; returns the report. A first Ctrl-C drains it, a second one ends it.
 
     With `resume` the run of the output folder is resumed; with `AUTO` it is begun, resumed, or left as it is.
-    `metrics` are port and folder of `with_metrics`. With `deliveries` updates are delivered as they are committed; the
-    rest is left to the caller.
+    `metrics` as in `with_metrics`. With `deliveries` updates are delivered at checkpoints; the caller delivers those
+    after the last one.
     """
     with (
         live_run(terminal, batches_of(config)) as show,
@@ -143,14 +143,14 @@ def run_shown(
 def with_metrics(
     metrics: tuple[int | None, Path | None], command: str, show: Any, folder: Path, own: Any = None
 ) -> Iterator[Any]:
-    """Have figures for Prometheus at a port, if one is given; yields the callback for snapshots.
+    """Serve metrics for Prometheus at a port, if one is given; yields the callback for snapshots.
 
     Parameters
     ----------
     metrics : port and folder, each optional
         The folder gets a file that lists the port (`gateway.metrics.listed`).
     show, folder, own
-        As of `gateway.metrics.RunFigures`.
+        As in `gateway.metrics.RunFigures`.
     """
     port, targets = metrics
     if port is None:
@@ -173,7 +173,7 @@ def with_metrics(
 
 
 def batches_of(config: RunConfig) -> int | None:
-    """How many batches the stream has, None while the ETL still writes, or where time ends them."""
+    """Number of batches of the stream; None while the ETL still writes, or where time or a log ends batches."""
     kept = None
     with suppress(InputError):
         kept = (read_manifest(config.messages) or {}).get("kept")

@@ -58,7 +58,7 @@ def scale(
         raise ConfigError(f"{run_dir}: is a live stream; end it, and start it again with the new numbers")
     if before.get("state") == FINISHED:
         raise ConfigError(f"{run_dir}: this run has finished; there is nothing to scale")
-    config = resumed_settings(run_dir, numbers)  # what cannot be is refused before the run stops for it
+    config = resumed_settings(run_dir, numbers)  # refuses wrong numbers before the run drains
     if not config.checkpoint_every:
         raise ConfigError(f"{run_dir}: this run has no checkpoints to continue from; run again, with --overwrite")
     if folder.writer() is None:

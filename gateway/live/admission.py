@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gateway.live.logged_changes import Accepted, Active, ActiveKinds, plain_changes
 from gateway.live.new_terms import NewTerms
 from gateway.live.recent_fields import RecentFields
@@ -22,12 +24,13 @@ from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
 from matching.space import Space
-from matching.subscription_rows import SubscriptionRows
-from matching.subscription_words import has_query_marks, refused_when_new
+from matching.subscription_rows import PlainRows, SubscriptionRows
+from matching.subscription_words import refused_when_new
 from matching.synonyms import Synonyms
 from matching.validate import ParsedMessage, ParsedSubscription, decode_object
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR, Window
+from spouts.change_block import Changed, checked_changes
 from spouts.log import Record
 from spouts.parsed import parse_message
 from topology.settings import MAX_AHEAD_S
@@ -62,8 +65,6 @@ class _RefusedSubscription(InputError):
 _QUOTED = 40
 #: Attributes that a refusal names.
 _NAMED = 20
-#: Columns on which it depends whether a subscription is refused when it is new.
-_ASKED_WHEN_NEW = frozenset(("query", "where", "not_keywords", "include", "at", "until", "lang"))
 #: Fewer subscriptions of a record are checked one by one, without kernels: a new release has to compile these first.
 _MANY = 100
 #: A row of subscriptions after the checks.
@@ -99,6 +100,8 @@ class Admission:
     Attributes
     ----------
     new_terms : NewTerms
+    rows : SubscriptionRows
+        What subscriptions are by themselves, whatever was subscribed before.
     recent : RecentFields
         Fields of messages without an attribute; noted by its user.
     next_seq : int
@@ -143,9 +146,10 @@ class Admission:
         self._strict = strict
         self._synonyms = synonyms or Synonyms()
         self.active: Active = ActiveKinds() if active is None else active
-        self._rows = SubscriptionRows(self.new_terms.words, space, kinds)
+        self.rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
+        self._takes: dict[int, bool] = {}  # by kind: `_takes_plain`
         self._replays = False  # a log is replayed: earlier releases took some lines that are refused now
 
     def now_us(self) -> int:
@@ -197,9 +201,10 @@ class Admission:
         """The columns of a subscription that comes with its synonyms written out, as they are logged."""
         return self._synonyms.written_out(columns, self.kinds)
 
-    def check(self, rows: Sequence[Mapping[str, Any]]) -> list[Checked]:
-        """What rows are by themselves, whatever was subscribed before; `subscribe` takes it."""
-        return self._rows.check(rows)
+    @property
+    def has_synonyms(self) -> bool:
+        """Whether `written_out` changes anything."""
+        return len(self._synonyms) > 0
 
     def subscribe(
         self, row: Mapping[str, Any], checked: Checked | None = None, line: bytes = b""
@@ -209,7 +214,7 @@ class Admission:
         Parameters
         ----------
         checked : Checked, optional
-            The answer of `check` for this row; by default the row is checked here.
+            The answer of `rows` for this row; by default the row is checked here.
         line : bytes
             As it is logged.
 
@@ -227,29 +232,34 @@ class Admission:
             self.vocabulary.attributes = before  # what it named first is declared only if it is taken
             raise
 
-    def subscribe_new(
-        self, rows: Sequence[tuple[Mapping[str, Any], ParsedSubscription]], lines: Sequence[bytes]
-    ) -> int:
-        """Register subscriptions of ids that no other has or had, from the first on; returns how many.
+    def subscribe_new(self, rows: Sequence[Mapping[str, Any]], plain: PlainRows, lines: Sequence[bytes]) -> bool:
+        """Register subscriptions of ids that no other has or had; False, and none is, if `subscribe` is to be asked.
 
-        It stops at one that `subscribe` would refuse, or has to ask more of. `rows` have their columns, and what
-        `check` says; `lines` are as they are logged.
+        `rows` have their columns, `plain` what their check says; `lines` are as they are logged.
         """
-        accepted: list[Accepted] = []
-        for (row, one), line in zip(rows, lines, strict=True):
-            if not row.keys().isdisjoint(_ASKED_WHEN_NEW):
-                break
-            kind = self.kinds[one.kind]
-            if not kind.runs or self._refuses(one) is not None or has_query_marks(row.get("keywords")):
-                break
-            if not self.new_terms.of_subscription(_new_words(one)):
-                break
-            accepted.append(_accepted(row, one, kind, line))
+        for code, first in zip(*np.unique(plain.table.kind, return_index=True), strict=True):
+            if not self._takes_plain(int(code), rows[first]):
+                return False
+        if plain.unknown.any() and not self.new_terms.of_subscription(plain.words):
+            return False
+        columns = rows, plain.names, plain.table.kind.tolist(), lines, map(tuple, plain.boxes.tolist())
+        accepted = [
+            Accepted(name, kind, line, box, row.get("owner"), row.get("expires_at"))
+            for row, name, kind, line, box in zip(*columns, strict=True)
+        ]
         self._put(accepted, [self.next_seq] * len(accepted))
-        return len(accepted)
+        return True
+
+    def _takes_plain(self, kind: int, row: Mapping[str, Any]) -> bool:
+        """Whether plain subscriptions of a kind, of which this is one, are taken; to `refuses` they are alike."""
+        if kind not in self._takes:
+            one = self.rows.row(row)
+            runs = self.kinds[kind].runs
+            self._takes[kind] = runs and not isinstance(one, Refusal) and self._refuses(one) is None
+        return self._takes[kind]
 
     def _subscribe(self, row: Mapping[str, Any], checked: Checked | None, line: bytes) -> ParsedSubscription:
-        parsed = self.check([row])[0] if checked is None else checked
+        parsed = self.rows.row(row) if checked is None else checked
         if isinstance(parsed, Refusal) and parsed.reason == "unknown_attribute":
             parsed = self._with_declared(row)
         if isinstance(parsed, ParsedSubscription) and not self._replays:
@@ -283,7 +293,7 @@ class Admission:
                 return Refusal("unknown_attribute", what)
             new.append(str(found))
         refusal = self.declare(new)
-        return refusal or self.check([row])[0]
+        return refusal or self.rows.row(row)
 
     def declare(self, attributes: Sequence[str]) -> Refusal | None:
         """Declare attributes (`NAME:TYPE`) for the messages from now on; returns why they cannot be.
@@ -367,39 +377,37 @@ class Admission:
         process take the kind is no property of the line.
         """
         self.vocabulary.admit((), 0, record.admitted.attributes)
-        found, seqs = plain_changes(record.lines, self.kinds), [seq for seq, _ in record.changes_from(first_seq)]
-        plain: list[Accepted] = []
-        for place, one in enumerate(found):
-            if isinstance(one, Accepted) and one.kind in self._met:
-                plain.append(one)
-                continue
-            self._put(plain, seqs[place - len(plain) : place])
-            self.next_seq, line, plain, self._replays = seqs[place], record.lines[place], [], True
-            refused = self.row(decode_object(line), line=line)
-            self._replays = False
-            if isinstance(refused, RefusedLine):
-                return refused
-        self._put(plain, seqs[len(seqs) - len(plain) :])
+        found, seqs = plain_changes(record.lines, self.kinds), [first_seq + before for before in record.changes]
+        place, count, met = 0, len(found), self._met
+        while place < count:
+            odd = (at for at in range(place, count) if type(one := found[at]) is not Accepted or one.kind not in met)
+            stop = next(odd, count)
+            self._put(found[place:stop], seqs[place:stop])
+            if stop < count:
+                self.next_seq, line, self._replays = seqs[stop], record.lines[stop], True
+                refused = self.row(decode_object(line), line=line)
+                self._replays = False
+                if isinstance(refused, RefusedLine):
+                    return refused
+            place = stop + 1
         self.next_seq = seqs[-1] if seqs else self.next_seq
         self.new_terms.resume(record)
         return None
 
-    def logged_words(self, lines: Sequence[bytes]) -> list[Change] | Refusal:
+    def logged_words(self, lines: Sequence[bytes]) -> list[Changed] | Refusal:
         """Take the words of logged changes that the next batch admits; what the changes are, or the first refusal."""
-        rows: list[Any] = [decode_object(line) for line in lines]
-        found: list[Any] = [None if "subscribe" in row else identifier(row["unsubscribe"]) for row in rows]
-        at = [place for place, one in enumerate(found) if one is None]
-        columns = [rows[place]["subscribe"] for place in at]
-        checked = self.check(columns) if len(at) >= _MANY else [self.check([one])[0] for one in columns]
-        for place, one in zip(at, checked, strict=True):
+        found: list[Changed] = []
+        for one in checked_changes(lines, self.rows, _MANY):
             if isinstance(one, Refusal):
                 return one
-            if not self.new_terms.of_subscription(_new_words(one)):
+            words = () if isinstance(one, str) else one.words if isinstance(one, PlainRows) else _new_words(one)
+            if not self.new_terms.of_subscription(words):
                 return Refusal("too_many_terms")
-            found[place] = one
+            found.append(one)
         return found
 
-    def _put(self, ones: Sequence[Accepted], seqs: Sequence[int]) -> None:
+    def _put(self, ones: Sequence[Any], seqs: Sequence[int]) -> None:
+        """Count what is accepted (`Accepted`), and those that it replaces."""
         for kind in self.active.put(ones, seqs):
             self._ended(kind)
         for code, count in Counter([one.kind for one in ones]).items():

@@ -140,6 +140,7 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str |
         found = []
     if len(found) != len(lines):
         found = [_decoded(line) for line in lines]
+    made: Any = tuple.__new__  # a third of the time of `Accepted`
     plain = {kind.name: (kind.code, kind.place == "region") for kind in kinds.run}
     changes: list[Accepted | str | None] = []
     for line, one in zip(lines, found, strict=True):
@@ -157,8 +158,8 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str |
             box = (lon, lat, lon, lat)
         elif not has_region or lon is not None or lat is not None:
             box = None
-        free = columns.owner, columns.expires_at, False, columns.tell, columns.include
-        changes.append(None if box is None else Accepted(name, code, line, box, *free))
+        one = name, code, line, box, columns.owner, columns.expires_at, False, columns.tell, columns.include
+        changes.append(None if box is None else made(Accepted, one))
     return changes
 
 

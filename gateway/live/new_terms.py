@@ -41,7 +41,9 @@ class NewTerms:
     def of_subscription(self, terms: Iterable[str]) -> bool:
         """Take new terms of a subscription into the next batch: all of them, or none if they do not all fit."""
         most = self.vocabulary.most_terms
-        new = {term for term in terms if self._is_new(term)} if most else set[str]()
+        new = {term for term in terms if term not in self._open and self._is_new(term)} if most else set[str]()
+        if not new:
+            return True
         begun = set(filter(is_for_matching_alone, new))
         taken = len(self.vocabulary.begun) + len(self._begun)
         if len(new) - len(begun) > most - self._taken or len(begun) > most - taken:

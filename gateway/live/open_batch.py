@@ -6,7 +6,9 @@ from typing import NamedTuple
 from gateway.live.admission import Change
 from gateway.live.reading import ReadLines
 from matching.attributes import AttributeSchema
+from matching.subscription_rows import PlainRows
 from matching.validate import ParsedMessage
+from spouts.change_block import Changed
 from spouts.log import Origin
 from spouts.messages import OpenBlock
 
@@ -34,7 +36,7 @@ class OpenBatch:
     messages : OpenBlock
     changes : list of int       how many of the messages come before each change of subscriptions
     lines : list of bytes       the changes
-    checked : list              the same, checked
+    checked : list              the same, checked; those that were checked together are one of it
     came_s : list of float      `time.monotonic` at the arrival of each line
     message_came_s : list of float    the same of the messages
     line : int                  number of the last line
@@ -45,7 +47,7 @@ class OpenBatch:
         self.messages = OpenBlock(schema)
         self.changes: list[int] = []
         self.lines: list[bytes] = []
-        self.checked: list[Change] = []
+        self.checked: list[Changed] = []
         self.came_s: list[float] = []
         self.message_came_s: list[float] = []
         self.line = self.size_bytes = 0
@@ -69,11 +71,11 @@ class OpenBatch:
         self.line = line.number
         self.size_bytes += len(line.data)
 
-    def subscribe(self, lines: Sequence[bytes], checked: Sequence[Change], came_s: float, line: int) -> None:
-        """Take subscriptions that came together; `line` is the number of the last one."""
+    def subscribe(self, lines: Sequence[bytes], plain: PlainRows, came_s: float, line: int) -> None:
+        """Take subscriptions that were checked together; `line` is the number of the last one."""
         self.changes += [len(self.messages)] * len(lines)
         self.lines += lines
-        self.checked += checked
+        self.checked.append(plain)
         self.came_s += [came_s] * len(lines)
         self.line = line
         self.size_bytes += sum(map(len, lines))

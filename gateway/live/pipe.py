@@ -29,6 +29,7 @@ from gateway.live.reading import MANY, NOT_READ
 from gateway.live.write_ahead_log import WriteAheadLog
 from gateway.shell.terminal import as_json
 from matching.reasons import MAX_LINE_BYTES
+from matching.runs import runs
 from matching.validate import ParsedMessage, bare
 from topology.preparing import Preparing
 
@@ -164,7 +165,7 @@ class Pipe:
         reader = self.batching.reader
         many = len(lines) >= MANY and not self.batching.table_is_full
         found = reader.read([line.data for line in lines]) if many else NOT_READ
-        for first, last, place in found.runs(len(lines)):
+        for first, last, place in runs(found.rows, len(lines)):
             if place < 0:
                 self.take(lines[first])
                 if reader is not self.batching.reader:  # the line has declared an attribute, which those behind it have

@@ -7,7 +7,7 @@ time. Both ways give the same messages.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -84,23 +84,6 @@ class ReadLines(NamedTuple):
     def _cut(self, cut: Callable[[list[Any]], list[Any]], made: list[int]) -> "ReadLines":
         rows, ids, texts, lon, lat, time_us = map(cut, self[:6])
         return ReadLines(rows, ids, texts, lon, lat, time_us, list(map(cut, self.attributes)), cut(self.langs), made)
-
-    def runs(self, lines: int) -> Iterator[tuple[int, int, int]]:
-        """The lines in their order: first line, last one (exclusive), and the place of the first in `rows`.
-
-        A line that the reader is not sure of comes by itself, with the place -1.
-        """
-        row = place = 0
-        while row < lines:
-            stop = place
-            while stop < len(self.rows) and self.rows[stop] - row == stop - place:
-                stop += 1
-            if stop > place:
-                yield row, row + stop - place, place
-                row, place = row + stop - place, stop
-            else:
-                yield row, row + 1, -1
-                row += 1
 
 
 #: Nothing that was read: each line is judged by itself.

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gateway.live.acknowledged import DurableMark, refuse_lost
-from gateway.live.admission import Admission, Change
+from gateway.live.admission import Admission
 from gateway.live.living_versions import LivingVersions
 from gateway.live.open_batch import OpenBatch
 from gateway.live.recent_blocks import RecentBlocks
@@ -40,7 +40,7 @@ from matching.model import Int64, Names
 from matching.validate import ParsedMessage
 from matching.window import NO_FLOOR, Window
 from matching.words.message_words import MessageTerms
-from spouts.change_block import ChangeBlock
+from spouts.change_block import ChangeBlock, Changed
 from spouts.cutting import Rows
 from spouts.handover import Handed, HandedRecord, Handover, close_handover, open_handover
 from spouts.history import EMPTY_START, LOG, VOCABULARY
@@ -292,18 +292,20 @@ class WriteAheadLog:
         """
         first, block = self.next_seq, batch.messages.closed()
         self.line = max(self.line, batch.line)
-        record = Record(-1, self.line, 0, tuple(batch.changes), batch.lines)
+        changes = tuple(batch.changes)
         self._clock.take_all(block.time_us, block.ahead, batch.message_came_s)
         self._clock.note_changes(batch.ends_with_change, batch.came_s[-1])
         if not len(block):
-            self._append(record, changes=batch.checked)
+            self._append(Record(-1, self.line, 0, changes, batch.lines), changes=batch.checked)
             return
         admitted, terms, handed = self._weigh(block)
         if self.living is not None:
             block = block.having(previous=self.living.take(first, block, terms))
         self._recent.put(first, block)
-        last_seq = first + len(block) - 1
-        record = record._replace(last_seq=last_seq, messages=len(block), admitted=admitted, block=block, terms=terms)
+        count = len(block)
+        record = Record(
+            first + count - 1, self.line, count, changes, batch.lines, admitted=admitted, block=block, terms=terms
+        )
         self._append(record, handed, batch.checked)
 
     def due(self, now_s: float) -> int | None:
@@ -353,7 +355,7 @@ class WriteAheadLog:
             self._append(Record(-1, self.line))
 
     def _hand_over(
-        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Change]
+        self, offset: int, end: int, record: Record, handed: tuple[Rows, int] | None, changes: Sequence[Changed]
     ) -> None:
         """Leave a record, which is at these bytes of the log, to the spouts, if they run in this process."""
         if self._handover is not None:
@@ -388,7 +390,7 @@ class WriteAheadLog:
             # a copy: other threads read it
             self.positions[source] = self.positions.get(source, {}) | partitions
 
-    def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Change] = ()) -> None:
+    def _append(self, record: Record, handed: tuple[Rows, int] | None = None, changes: Sequence[Changed] = ()) -> None:
         """Write a record, with stream time, the attributes that were declared and the positions that were reached.
 
         The spout may take the rows of the batch once it could read them from the log.

@@ -42,6 +42,7 @@ TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
 MOST_BUFFERED_BYTES = 512 * 2**20
 _WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
 _BEARER = {"WWW-Authenticate": "Bearer"}
+_EVERY_SCOPE = frozenset(SCOPES)
 
 
 class Caller(NamedTuple):
@@ -95,7 +96,7 @@ class Access:
         """The sender of a request. Raises ApiError for a missing or wrong key or ticket, or too many wrong keys."""
         address = scope["client"][0] if scope.get("client") else ""
         if not self.needs_key:
-            return Caller(address, frozenset(SCOPES))
+            return Caller(address, _EVERY_SCOPE)
         if ticket := _ticket_of(scope):
             return self._redeem(ticket)
         text = _key_of(scope)
@@ -239,11 +240,21 @@ def buffer_of(request: Request) -> Share:
     return request.scope["buffer"]
 
 
+def header_of(scope: Scope, name: bytes) -> str:
+    """The first header of a request with this name, in lower case; "" if it has none."""
+    for each, value in scope["headers"]:
+        if each == name:
+            return value.decode("latin-1")
+    return ""
+
+
 def _is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_OPEN_BELOW)
 
 
 def _scope_of(path: str) -> KeyScope:
+    if path in _SCOPES:
+        return _SCOPES[path]
     if path.startswith(_DECLARED_BELOW):
         return "admin"
     if path.startswith(_ENDED_BELOW):
@@ -257,8 +268,7 @@ def _unauthorized(reason: str, detail: str) -> ApiError:
 
 
 def _key_of(scope: Scope) -> str | None:
-    found = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), "")
-    kind, _, text = found.partition(" ")
+    kind, _, text = header_of(scope, b"authorization").partition(" ")
     return text.strip() if kind.lower() == "bearer" and text.strip() else None
 
 

@@ -10,7 +10,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.serve import asking_routes, message_routes, operation_routes, subscription_routes, update_routes
-from gateway.serve.access import AccessGate
+from gateway.serve.access import AccessGate, header_of
 from gateway.serve.asking import Asking
 from gateway.serve.door import Door
 from gateway.serve.models import Message, Subscription, refer_to_rows, row_schemas
@@ -144,8 +144,9 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-            name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+            host = header_of(scope, b"host")
+            before, _, port = host.rpartition(":")
+            name = before if port.isdecimal() else host
             if name.lower() not in self._names:
                 do = f"call it by {' or '.join(sorted(self._names))}"
                 problem = ApiError(421, "wrong_host", f"this server is not {host[:200]!r}", "header Host", do)

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.live.admission import whole_row
 from gateway.live.pipe import one_line
-from gateway.serve.access import Caller, buffer_of
+from gateway.serve.access import Caller, buffer_of, header_of
 from gateway.serve.door import Door
 from gateway.serve.problems import ApiError, answer, later
 from gateway.serve.writer import MOST_ROWS, TURN_ROWS, Outcome, Row, refused
@@ -55,7 +55,7 @@ def array_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 def media_type(request: Request, *others: str) -> str:
     """The media type of a body, without parameters. Raises ApiError unless it is JSON, lines of it, or a named one."""
-    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    found = header_of(request.scope, b"content-type").partition(";")[0].strip().lower()
     if found not in ("application/json", NDJSON, *others):
         raise ApiError(
             415,
@@ -64,7 +64,7 @@ def media_type(request: Request, *others: str) -> str:
             "header Content-Type",
             f"send application/json, or {NDJSON} for lines",
         )
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
+    if header_of(request.scope, b"content-encoding").lower() not in ("", "identity"):
         raise ApiError(
             415, "wrong_encoding", "compressed bodies are not read", "header Content-Encoding", "send it plain"
         )
@@ -73,6 +73,8 @@ def media_type(request: Request, *others: str) -> str:
 
 async def read_body(request: Request) -> bytes:
     """A body of at most `MOST_BODY_BYTES`, that comes within `BODY_S`, from its first row on. Raises ApiError."""
+    if request.scope.get("has_body"):
+        return await _whole(request)
     try:
         async with asyncio.timeout(BODY_S):
             return await _whole(request)
@@ -82,11 +84,15 @@ async def read_body(request: Request) -> bytes:
 
 
 async def _whole(request: Request) -> bytes:
-    parts, size = [], 0
-    if int(request.headers.get("content-length", "0")) > MOST_BODY_BYTES:
+    parts, size, more = [], 0, True
+    if int(header_of(request.scope, b"content-length") or 0) > MOST_BODY_BYTES:
         raise _too_long_body()
     buffer = buffer_of(request)
-    async for chunk in request.stream():
+    while more:
+        event = await request.receive()
+        if event["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = event.get("body", b""), event.get("more_body", False)
         size += len(chunk)
         if size > MOST_BODY_BYTES:
             raise _too_long_body()
@@ -136,7 +142,8 @@ def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
 async def log_rows(door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf) -> list[Outcome]:
     """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
     rows, taken, size_bytes = await _made(data, row_of)
-    return _in_place(rows, await door.submit(taken, size_bytes, caller) if taken else [])
+    outcomes = await door.submit(taken, size_bytes, caller) if taken else []
+    return outcomes if len(taken) == len(rows) else _in_place(rows, outcomes)
 
 
 async def _made(data: Sequence[bytes], row_of: RowOf) -> tuple[list[Row | Outcome], list[Row], int]:

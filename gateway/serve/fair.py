@@ -5,6 +5,7 @@ A caller is a key, or an address where the server needs no key.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from operator import add, neg
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -27,25 +28,26 @@ class Room:
     """
 
     def __init__(self, *most: int):
-        self.used = (0,) * len(most)
+        self.used = self._nothing = (0,) * len(most)
         self._most = most
         self._of: dict[str, tuple[int, ...]] = {}
 
     def has(self, caller: str, *amounts: int) -> bool:
         """Whether a caller may have so much more."""
-        mine = self._of.get(caller, (0,) * len(self._most))
-        each = zip(self._most, self.used, mine, amounts, strict=True)
-        return all(own + more <= most - used - more for most, used, own, more in each)
+        mine = self._of.get(caller, self._nothing)
+        for most, used, own, more in zip(self._most, self.used, mine, amounts, strict=True):
+            if own + more > most - used - more:
+                return False
+        return True
 
     def take(self, caller: str, *amounts: int) -> None:
-        mine = self._of.get(caller, (0,) * len(self._most))
-        self._of[caller] = tuple([own + more for own, more in zip(mine, amounts, strict=True)])
-        self.used = tuple([used + more for used, more in zip(self.used, amounts, strict=True)])
-        if not any(self._of[caller]):
-            del self._of[caller]
+        mine = tuple(map(add, self._of.pop(caller, self._nothing), amounts))
+        self.used = tuple(map(add, self.used, amounts))
+        if mine != self._nothing:
+            self._of[caller] = mine
 
     def give_back(self, caller: str, *amounts: int) -> None:
-        self.take(caller, *[-less for less in amounts])
+        self.take(caller, *map(neg, amounts))
 
 
 class Share:

@@ -1,4 +1,4 @@
-"""Tunes Python's cyclic garbage collector for a server with hundreds of thousands of subscriptions.
+"""Tunes Python's cyclic garbage collector for a stream with hundreds of thousands of subscriptions.
 
 A full collection visits every object of the process and stops all threads meanwhile: 0.6 s with 100,000 subscriptions,
 again and again while messages arrive. So objects that survive one full collection are frozen, and later collections

@@ -1,8 +1,7 @@
 """API keys of a stream: `keys.json` in its folder, made by `skyray keys` and read by the server.
 
 The file has the SHA-256 of each key's secret, never the key. A key is `sk_ID_SECRET`; its id names it in lists and in
-errors. A secret has 256 random bits and cannot be guessed, so that its hash need not be slow, as those of passwords
-are: right keys are taken at once, however many wrong ones come.
+errors. A secret has 256 random bits and cannot be guessed, so a fast hash is safe, and wrong keys cost little time.
 """
 
 import fcntl
@@ -35,7 +34,7 @@ MOST_OWNER = 200
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A key as the file has it; times are seconds since 1970.
 
-    `owner` is whose subscriptions it sees and changes; None: those of all.
+    The key sees and changes the subscriptions of its `owner`; None: of all owners.
     """
 
     key_id: str
@@ -46,7 +45,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     expires_s: float | None = None
 
     def shown(self) -> dict[str, Any]:
-        """What may be shown of it."""
+        """The key as lists show it, without the hash."""
         return {
             "id": self.key_id,
             "scopes": [scope for scope in SCOPES if scope in self.scopes],
@@ -85,13 +84,13 @@ def create_key(
     Returns
     -------
     Key, str
-        What the file has, and the key itself, which is nowhere else.
+        The entry in the file, and the key itself, which is stored nowhere.
 
     Raises
     ------
     ConfigError
-        If there is no scope, or the owner's name is empty or longer than 200 characters, or the scope is admin, which
-        is of all owners.
+        If there is no scope, or the owner's name is empty or longer than 200 characters, or a key with the scope admin
+        has an owner.
     InputError, DeliveryError
         If the file cannot be read or written.
     """
@@ -127,7 +126,7 @@ def revoke_key(path: Path, key_id: str) -> Key:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[dict[str, Key]]:
-    """The keys of a file, which are written when the block ends well; no other process changes them meanwhile."""
+    """Lock a file of keys and read it; the keys are written back unless the block raises."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path.parent}: is no folder; name the --out of a stream, or make the folder first")
     lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -147,14 +146,14 @@ def _changing(path: Path) -> Iterator[dict[str, Key]]:
 
 
 class RefusedKey(NamedTuple):
-    """Why a key is not taken: a reason code, and words."""
+    """Why a key is refused: a reason code, and a text for people."""
 
     reason: str
     detail: str
 
 
 class KeyRing:
-    """The keys of a file as they are now; for any thread.
+    """The present keys of a file; for any thread.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ class KeyRing:
 
     def __init__(self, path: Path):
         self.has_existed = False
-        self._path = path
+        self._path, self._file = path, os.fspath(path)
         self._reading = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._keys: dict[str, Key] = {}
@@ -179,7 +178,7 @@ class KeyRing:
         """The keys by id. Raises InputError if the file cannot be read."""
         with self._reading:
             try:
-                status = os.stat(self._path)
+                status = os.stat(self._file)
             except FileNotFoundError:
                 stamp = None
             else:
@@ -190,7 +189,7 @@ class KeyRing:
             return self._keys
 
     def check(self, text: str) -> Key | RefusedKey:
-        """The key that this is. Raises InputError as `current`."""
+        """The entry of a key `sk_ID_SECRET`, or why it is refused. Raises InputError as `current`."""
         name = _id_of(text)
         key = self.current().get(name)
         if key is None or not hmac.compare_digest(key.hash.encode(), _hash_of(text[len(f"sk_{name}_") :]).encode()):
@@ -209,7 +208,7 @@ def _hash_of(secret: str) -> str:
 
 
 def _id_of(text: str) -> str:
-    """The id in a key, or something that is none."""
+    """The id in a key, "" if it has none."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "sk" else ""
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 
@@ -33,8 +32,10 @@ class LoopCalls:
         self._waiting.append((function, arguments))
         if not self._woken:  # `_run` resets it before it looks: what was appended by then is called
             self._woken = True
-            with suppress(RuntimeError):
+            try:
                 self.loop.call_soon_threadsafe(self._run)
+            except RuntimeError:
+                return  # the loop has ended
 
     def _run(self) -> None:
         self._woken = False

@@ -29,13 +29,13 @@ STATUS_OF = {
 }
 #: Content of an error, for OpenAPI.
 CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-#: Descriptions of answers for OpenAPI: a body that is too large, and one that may come again later.
+#: Descriptions of answers for OpenAPI: a body that is too large, and a request to repeat later.
 TOO_LARGE: dict[int | str, dict[str, Any]] = {
     413: {"description": "More bytes or rows than a request may have, which `detail` names", "content": CONTENT}
 }
 LATER: dict[int | str, dict[str, Any]] = {
     429: {
-        "description": "More waits than may, of this caller or of all",
+        "description": "Too many rows wait, of this caller or of all",
         "headers": {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}},
         "content": CONTENT,
     }
@@ -62,7 +62,7 @@ class ApiError(Exception):
     where : str, optional
         Parameter, header, or line.
     do : str, optional
-        What to do.
+        The remedy, by default that of the reason.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ def refusal(outcome: dict[str, Any], where: str = "body") -> ApiError:
 
 
 def later(status: int, reason: str, detail: str, retry_s: int, more: str = "") -> ApiError:
-    """A problem that is over after some seconds, with `Retry-After`; `more` goes after what to do."""
+    """A problem that is over after some seconds, with `Retry-After`; `more` ends its remedy."""
     do = f"send it again after {retry_s} s" + (f": {more}" if more else "")
     return ApiError(status, reason, detail, do=do, headers={"Retry-After": str(retry_s)})
 
 
 def overloaded(retry_s: int = 1) -> ApiError:
-    """429: more waits than may."""
-    return later(429, "overloaded", "more rows wait to be logged, of this caller or of all, than may", retry_s)
+    """429: too many rows wait."""
+    return later(429, "overloaded", "too many rows wait to be logged, of this caller or of all", retry_s)
 
 
 def problem_of(error: EngineError) -> ApiError:
@@ -115,7 +115,7 @@ def problem_of(error: EngineError) -> ApiError:
 
 
 def answer(problem: ApiError) -> Response:
-    """The answer, which is logged unless it is of a row, or of something that is not there (404)."""
+    """Log a problem, unless it is a refused row or a 404, and return its response."""
     if "column" not in problem.body and problem.status != HTTPStatus.NOT_FOUND:
         reason, what = problem.body["reason"], problem.body["detail"]
         log = driver_log().error if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR else driver_log().warning
@@ -125,7 +125,7 @@ def answer(problem: ApiError) -> Response:
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Make every error of the app a problem; `routes` are those that it gets by its routers."""
+    """Make every error of the app a problem; `routes` are the routes of its routers."""
 
     @app.exception_handler(ApiError)
     def of_problem(_: Request, error: ApiError) -> Response:
@@ -153,7 +153,7 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 
 def failed(_: Request, error: Exception) -> Response:
-    """The answer to a request that raised an error that nobody expected."""
+    """The answer to a request that raised an unexpected error."""
     return answer(ApiError(500, "failed", "the server failed", do=f"see its log; {type(error).__name__}"))
 
 

@@ -5,7 +5,6 @@ is resumed. Changed by the thread of `gateway.serve.writer`; the routes read it 
 """
 
 import heapq
-import json
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from spouts.changes import NEVER
 
 #: The free columns of a subscription that say until when it is active, and whose it is.
 EXPIRES, OWNER = "expires_at", "owner"
-_SORTED = json.JSONEncoder(sort_keys=True, check_circular=False)
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False):
@@ -230,4 +229,4 @@ def owner_of(columns: Mapping[str, Any]) -> str:
 
 def etag_of(columns: Mapping[str, Any]) -> str:
     """An entity tag of a subscription's columns."""
-    return f'"{xxhash.xxh3_64_hexdigest(_SORTED.encode(columns).encode())}"'
+    return f'"{xxhash.xxh3_64_hexdigest(_SORTED.encode(columns))}"'

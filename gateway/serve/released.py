@@ -88,7 +88,7 @@ class Released(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(column.nbytes for column in self) + _OWN_BYTES
+        return sum([column.nbytes for column in self]) + _OWN_BYTES
 
     def rows_of(self, wanted: np.ndarray, first: int = 0, last: int | None = None) -> np.ndarray:
         """Rows between two of the subscriptions that `wanted`, bool[names], has."""
@@ -139,7 +139,7 @@ class UpdateColumns(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return sum(column.nbytes for column in self)
+        return sum([column.nbytes for column in self])
 
     def where(self, rows: np.ndarray) -> "UpdateColumns":
         """Some rows, by a mask or numbers."""
@@ -289,10 +289,13 @@ class UpdateRows:
         tails = [tag.encode() for tag in tags]
         columns: list[np.ndarray | int] = []
         literals: list[bytes] = []
+        end_of_literals = len(pieces.starts)
 
         def place(some: list[bytes]) -> int:
-            literals.extend(some)
-            return len(pieces.starts) + len(literals) - len(some)
+            nonlocal literals, end_of_literals
+            begins, end_of_literals = end_of_literals, end_of_literals + len(some)
+            literals += some
+            return begins
 
         for number, literal in enumerate(before):
             begins = [(tail if number else b"") + literal + head for head, tail in zip(heads, tails, strict=True)]

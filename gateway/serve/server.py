@@ -34,6 +34,9 @@ MOST_HEADERS_BYTES = 64 * 2**10
 LINGER_S = 60.0
 #: Seconds after which one for which there was no room should come again.
 RETRY_S = 5
+#: Extension of a scope: a function that sends the next part of an answer's body at once, without `send` and the layers
+#: around it, if there is room, and returns whether it did. The answer has begun, and no `send` is under way.
+WRITE = "skyray.write"
 _AS_HTTP = "write the request as HTTP/1.1 says, with headers of at most 64 KiB"
 _LONG_HEADERS = 431, "headers_too_long", "the headers are longer than 64 KiB"
 _LONG_URL = 414, "url_too_long", "the URL is longer than 64 KiB"
@@ -145,16 +148,20 @@ class _Protocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        self._count(len(url), _LONG_URL)
+        self._head_bytes += len(url)
+        if self._head_bytes > MOST_HEADERS_BYTES:
+            self._refuse(*_LONG_URL)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._count(len(name) + len(value) + 4, _LONG_HEADERS)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MOST_HEADERS_BYTES:
+            self._refuse(*_LONG_HEADERS)
 
     def on_headers_complete(self) -> None:
         self._between = False
         self._forget_timer()
-        hosts, parser = sum(name == b"host" for name, _ in self.headers), self.parser
+        hosts, parser = sum([name == b"host" for name, _ in self.headers]), self.parser
         if hosts > 1 or (not hosts and parser is not None and parser.get_http_version() == "1.1"):
             self._refuse(400, "bad_request", f"the request has {hosts or 'no'} header{'s' * (hosts > 1)} Host")
         if not self.url.startswith((b"/", b"*")):  # an absolute URL goes before the header
@@ -186,6 +193,8 @@ class _Protocol(HttpToolsProtocol):
         old = scope["http_version"] == "1.0"
         has_all = is_sized = False  # the app has the whole body; the answer has a Content-Length
         start: Message | None = None  # waits for the first part of the body
+        scope["extensions"] = {WRITE: partial(self._write, cycle)}
+        scope["has_body"] = not cycle.more_body  # `gateway.serve.bodies` then sets no timer for it
         if old:
             cycle.waiting_for_100_continue = False
 
@@ -239,6 +248,13 @@ class _Protocol(HttpToolsProtocol):
             cycle.disconnected = True
             self.transport.close()
 
+    def _write(self, cycle: RequestResponseCycle, part: bytes) -> bool:
+        """See `WRITE`."""
+        if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding or self.flow.write_paused:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        return True
+
     async def _discard(self, cycle: RequestResponseCycle, receive: Receive) -> bool:
         """Read what is left of a body; False if it does not come: a connection closed before resets the client's."""
         try:
@@ -249,11 +265,6 @@ class _Protocol(HttpToolsProtocol):
         except TimeoutError:
             return False
         return True
-
-    def _count(self, size_bytes: int, refusal: tuple[int, str, str]) -> None:
-        self._head_bytes += size_bytes
-        if self._head_bytes > MOST_HEADERS_BYTES:
-            self._refuse(*refusal)
 
     def _refuse(self, status: int, reason: str, detail: str) -> None:
         """End the parsing; uvicorn then calls `send_400_response`."""

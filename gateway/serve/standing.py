@@ -1,9 +1,9 @@
-"""Results of subscriptions as of a place in the stream of updates: what has entered and not left.
+"""Results of subscriptions as of a position: the messages that have entered and not left.
 
-Their updates are read newest first (`gateway.serve.update_log`), for a group at a time, until a result cannot have
-more: it has `k` messages, or what is left is before the subscription began, or before its window. The last matches of a
-kind without results are found in the index of messages. In a stream of objects a result has objects, each with the
-version that lives.
+Updates are read newest first (`gateway.serve.update_log`), for a group of subscriptions at a time, until each result is
+whole: it has `k` messages, or the other updates are older than the subscription or its window. The last matches of a
+kind without results come from the index of messages. In a stream of objects a result has objects, each with its living
+version.
 """
 
 import sys
@@ -32,11 +32,11 @@ Row = dict[str, Any]
 
 
 class StoredResult:
-    """Rows in the result of one subscription id by seq, or by object, taken newest first, without texts."""
+    """The result of one subscription id, from its updates, newest first: rows by seq, or by object, without texts."""
 
     def __init__(self) -> None:
         self.inside: dict[int | str, Row] = {}
-        self._known: set[int | str] = set()  # what is newest of them is taken
+        self._known: set[int | str] = set()  # seqs or objects whose newest update was taken
 
     def take(self, row: Row, object_id: str | None = None) -> None:
         key = row["seq"] if object_id is None else object_id
@@ -46,7 +46,7 @@ class StoredResult:
                 self.inside[key] = row
 
     def bring_up(self, at: Mapping[str, int], scores_of: Callable[[Sequence[int]], Mapping[int, float | None]]) -> None:
-        """Put the version that lives (seq by object) in the place of the one that an update has, with its score."""
+        """Replace the versions that updates name by the living ones (seq by object), with their scores."""
         newer = {name: seq for name, seq in at.items() if seq != self.inside[name]["seq"]}
         scores = scores_of(sorted(newer.values())) if newer else {}
         for name, seq in newer.items():
@@ -73,16 +73,16 @@ async def results_at(
     Parameters
     ----------
     names : sequence of str
-        Ids; those that are not active and have nothing in their result are left out.
+        Ids; inactive ones with an empty result are left out.
     turn : Turn
-        Work is done within it, and nothing is yielded within it.
+        Held while results are computed, not while they are yielded.
     versions : VersionsAt, optional
-        Of a stream of objects.
+        The versions of a stream of objects.
 
     Yields
     ------
     dict
-        As of `gateway.serve.models.Results`; with the last `gap` of the updates that were read, if there was any.
+        A `gateway.serve.models.Results`; with the last `gap` of the updates that were read, if there was any.
     """
     for first in range(0, len(names), GROUP):
         group = names[first : first + GROUP]
@@ -105,7 +105,7 @@ def _read(
     versions: VersionsAt | None,
     share: Callable[[], None],
 ) -> None:
-    """Read updates, newest first, until the results of all are whole; `gaps` gets what is lost of them."""
+    """Read updates, newest first, until all results are whole; lost ones are added to `gaps`."""
 
     def lost(position: Position, boundary: int) -> None:
         gaps.append({"gap": lost_events(position, boundary)})
@@ -136,7 +136,7 @@ def _needs(last: Registered | Ended | None, asking: Asking, through: int, bounda
         return asking.needs(last, boundary) if KINDS.named(last.kind).standing else (NEVER, 0)
     if isinstance(last, Ended) and last.end <= through:
         return NEVER, 0
-    # of one that begins later the result is that of the subscription it replaces
+    # before a subscription begins, its id has the result of the subscription that it replaces
     return 0 if last is None else last.at if isinstance(last, Ended) else last.earlier_at, sys.maxsize
 
 

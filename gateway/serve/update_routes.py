@@ -20,6 +20,7 @@ from gateway.serve.kind_names import KindNames, refuse_unknown_kinds
 from gateway.serve.problems import LATER, ApiError, refusal
 from gateway.serve.questions import Turn
 from gateway.serve.regions import box_of
+from gateway.serve.server import WRITE
 from gateway.serve.standing import results_at
 from gateway.serve.update_parts import BEGINNING, END, Foreign, Position
 from gateway.serve.writer import refused
@@ -128,7 +129,8 @@ def routes(door: Door, asking: Asking) -> APIRouter:
             return Response(data, headers=HEADERS, media_type=form.media_type)
         turn = door.questions.open(caller.name, "snapshot") if has_snapshot else None
         first = None if turn is None else snapshot_of(interest, turn)
-        events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first, reading)
+        write = request.scope.get("extensions", {}).get(WRITE, lambda data: False)
+        events_of = door.hub.follow(form, interest, after, door.access.validity(caller), first, reading, write)
         return StreamedEvents(events_of, form, door.access, caller, turn)
 
     return router

@@ -30,9 +30,12 @@ from matching.decoding import is_deep
 from matching.errors import DeliveryError
 from matching.fields import Fault, identifier, shown
 from matching.reasons import MAX_LINE_BYTES
+from matching.runs import runs
+from matching.subscription_rows import CheckedRows, PlainRows
 from matching.subscription_words import read_as
-from matching.validate import ParsedMessage, ParsedSubscription
+from matching.validate import ParsedMessage
 from spouts.log import Origin
+from topology.core.wakeup import Wakeup
 from topology.preparing import Preparing
 from topology.warmup import WORDS
 
@@ -186,7 +189,7 @@ class LogWriter:
         self._requests: FairQueue[_Request] = FairQueue()
         self._parked: list[_Parked] = []
         self._room, self._parked_room = (Room(MOST_WAITING, MOST_WAITING_BYTES) for _ in range(2))
-        self._came = threading.Condition()
+        self._lock, self._wakeup = threading.Lock(), Wakeup()
         self._processed: list[_Request] = []
         self._taken = 0  # rows since the last batch
         self._current: _Request | None = None  # some of its rows are being taken
@@ -207,7 +210,7 @@ class LogWriter:
     @property
     def parks(self) -> bool:
         """Whether a request waits for the kernels of kinds; later ones then overtake it."""
-        with self._came:
+        with self._lock:
             return bool(self._parked)
 
     @property
@@ -234,7 +237,7 @@ class LogWriter:
         """
         unprepared = self._unprepared(rows)
         request = _Request(caller, rows, size_bytes, time.monotonic(), report, [])
-        with self._came:
+        with self._lock:
             room = self._parked_room if unprepared else self._room
             if self._closing or self.failure is not None or not room.has(caller, len(rows), size_bytes):
                 return False
@@ -243,7 +246,7 @@ class LogWriter:
                 self._parked.append(_Parked(request, unprepared))
             else:
                 self._put(request)
-                self._came.notify()
+                self._wakeup.set()
         return True
 
     def begin(self) -> None:
@@ -253,9 +256,9 @@ class LogWriter:
 
     def finish(self) -> None:
         """Accept no more requests; `ended` is set once those that wait are durable."""
-        with self._came:
+        with self._lock:
             self._closing = True
-            self._came.notify()
+        self._wakeup.set()
 
     def _run(self) -> None:
         try:
@@ -268,7 +271,7 @@ class LogWriter:
             self._give_up_parked("the server ended before the kernels of its kind were there; send it again")
         except BaseException as error:
             self.failure = error  # the driver raises it
-            with self._came:
+            with self._lock:
                 left = [*self._requests, *(one.request for one in self._parked), *self._processed]
                 self._requests, self._parked = FairQueue(), []
             left += [self._current] if self._current else []
@@ -280,7 +283,8 @@ class LogWriter:
 
     def _advance(self) -> None:
         """Take a request, or close the batch that is due."""
-        self._expire()
+        if not self.batching.open:  # else it was done before the first row of the batch
+            self._expire()
         self._unpark()
         left_s = self._left_s()
         full = self.batching.full or self._taken >= max(self._batch, _MOST_TAKEN)
@@ -289,9 +293,9 @@ class LogWriter:
             return
         if not self.batching.open and not self._requests:
             self.batching.pass_time(time.monotonic())
-        with self._came:
-            if not self._requests and not self._closing:
-                self._came.wait(min(max(0.0, left_s), _LOOK_S))
+        if not self._requests and not self._closing:
+            self._wakeup.wait(min(max(0.0, left_s), _LOOK_S))
+        with self._lock:
             if not self._requests:
                 return
             self._current = self._requests.take()
@@ -308,14 +312,15 @@ class LogWriter:
     def _wake(self) -> None:
         """The topology is idle: an open batch does not linger; for any thread."""
         if self.batching.open:
-            with self._came:
-                self._came.notify()
+            self._wakeup.set()
 
     def _unprepared(self, rows: Sequence[Row]) -> frozenset[str]:
         """The kinds of rows whose kernels are not there; they are prepared from now on."""
         if self._kernels is None:
             return frozenset()
         kinds = [row.columns.get("kind") for row in rows if isinstance(row, Subscribe)]
+        if not kinds:
+            return frozenset()
         named = {kind for kind in kinds if isinstance(kind, str)}  # what is no text is refused later
         return frozenset(kind for kind in named if not self._kernels.is_ready(kind))
 
@@ -323,7 +328,7 @@ class LogWriter:
         """Requests whose kinds are ready now come next, in the order in which they came."""
         if not self._parked or self._kernels is None:
             return
-        with self._came:
+        with self._lock:
             parked, self._parked = self._parked, []
             for one in parked:
                 if not all(self._kernels.is_ready(kind) for kind in one.kinds):
@@ -334,7 +339,7 @@ class LogWriter:
                 self._put(request)
 
     def _give_up_parked(self, why: str) -> None:
-        with self._came:
+        with self._lock:
             parked, self._parked = self._parked, []
         for one in parked:
             one.request.report([{"status": "failed", "reason": "not_durable", "detail": why}] * len(one.request.rows))
@@ -345,14 +350,14 @@ class LogWriter:
         The server's own requests come one after the other: the positions of a source go forward alone.
         """
         first = len(request.outcomes)
-        rows = list(map(self._written_out, request.rows[first : first + TURN_ROWS]))
+        rows = self._written_out(request.rows[first : first + TURN_ROWS])
         is_last = first + len(rows) == len(request.rows)
-        with self._came:
+        with self._lock:
             self._room.give_back(request.caller, len(rows), request.size_bytes if is_last else 0)
         messages = [row for row in rows if isinstance(row, PublishedRow)]
         if len(messages) == len(rows) >= MANY and not self.batching.table_is_full:
             found = self.batching.reader.read([row.data for row in messages])
-            for start, stop, place in found.runs(len(rows)):
+            for start, stop, place in runs(found.rows, len(rows)):
                 if place < 0:
                     self._take_one(rows[start], request)
                 else:
@@ -361,14 +366,15 @@ class LogWriter:
             for row in rows:
                 self._take_one(row, request)
         else:
-            checked, at = self._checked(rows), 0
-            while at < len(rows):
-                if not (taken := self._take_new(rows[at:], checked[at:], request)):
-                    self._take_one(rows[at], request, checked[at])
-                at += taken or 1
+            checked = self._checked(rows)
+            for start, stop, place in runs(checked.plain.rows, len(rows)):
+                if place < 0:
+                    self._take_one(rows[start], request, checked.others.get(start))
+                else:
+                    self._take_plain(rows[start:stop], checked.plain.part(place, place + stop - start), request)
         self._current = None
         if not is_last:
-            with self._came:
+            with self._lock:
                 self._requests.put(request.caller, request, first=not request.caller)
         elif self.batching.open:
             self._processed.append(request)
@@ -389,44 +395,47 @@ class LogWriter:
         request.outcomes.append(outcome)
         self._taken += 1
 
-    def _take_new(self, rows: Sequence[Row], checked: Sequence[Checked | None], request: _Request) -> int:
-        """Take the first rows, as far as they are new subscriptions that were checked; returns how many.
+    def _take_plain(self, rows: Sequence[Row], plain: PlainRows, request: _Request) -> None:
+        """Take subscriptions that were checked together: those of new ids at once, any other by itself."""
+        first, last = 0, self._registry.last
+        while first < len(rows):
+            while self.batching.full:
+                self._commit(_LOOK_S)
+            room, left_bytes = self.batching.room
+            new: dict[str, tuple[dict[str, Any], bytes]] = {}  # columns, and as they are logged, by id
+            for row, name in zip(rows[first : first + room], plain.names[first : first + room], strict=True):
+                assert isinstance(row, Subscribe), "it was checked"
+                columns = row.columns
+                if name in new or name in last or row.conditions is not _NO_CONDITIONS:
+                    break
+                if (row.owner is not None or OWNER in columns) and (self._most_owned or self._ownership(name, row)):
+                    break
+                data = msgspec.json.encode({"subscribe": columns})
+                if left_bytes <= 0 or len(data) > MAX_LINE_BYTES or is_deep(data):
+                    break
+                new[name] = columns, data
+                left_bytes -= len(data)
+            stop = first + max(len(new), 1)
+            if not (new and self._take_new(new, plain.part(first, stop), request)):
+                for row in rows[first:stop]:
+                    self._take_one(row, request)
+            first = stop
 
-        One on which more depends than its check is judged by itself.
-        """
-        while self.batching.full:
-            self._commit(_LOOK_S)
-        room, left_bytes = self.batching.room
-        some: list[tuple[dict[str, Any], ParsedSubscription]] = []
-        lines: dict[str, bytes] = {}  # by id
-        for row, one in zip(rows[:room], checked, strict=False):
-            if not isinstance(row, Subscribe) or not isinstance(one, ParsedSubscription):
-                break
-            columns, name = row.columns, one.subscription_id
-            if name in lines or name in self._registry.last or row.conditions is not _NO_CONDITIONS:
-                break
-            if (row.owner is not None or OWNER in columns) and (self._most_owned or self._ownership(name, row)):
-                break
-            data = msgspec.json.encode({"subscribe": columns})
-            if left_bytes <= 0 or len(data) > MAX_LINE_BYTES or is_deep(data):
-                break
-            some.append((columns, one))
-            lines[name] = data
-            left_bytes -= len(data)
-        if not some:
-            return 0
+    def _take_new(self, new: Mapping[str, tuple[dict[str, Any], bytes]], plain: PlainRows, request: _Request) -> bool:
+        """Take subscriptions, or none if more is to be asked of one of them."""
         seq = self._admission.next_seq = self.batching.next_seq
-        logged = list(lines.values())
-        taken = self._admission.subscribe_new(some, logged)
+        columns, lines = zip(*new.values(), strict=True)
+        if not self._admission.subscribe_new(columns, plain, lines):
+            return False
         request.outcomes.extend(
-            {"status": "created", "subscription_id": one.subscription_id, "etag": etag_of(columns), "from_seq": seq}
-            for columns, one in some[:taken]
+            {"status": "created", "subscription_id": name, "etag": etag_of(columns), "from_seq": seq}
+            for name, (columns, _) in new.items()
         )
-        self._line += taken
-        self.lines += taken
-        self._taken += taken
-        self.batching.open.subscribe(logged[:taken], [one for _, one in some[:taken]], request.came_s, self._line)
-        return taken
+        self._line += len(new)
+        self.lines += len(new)
+        self._taken += len(new)
+        self.batching.open.subscribe(lines, plain, request.came_s, self._line)
+        return True
 
     def _take_messages(self, found: ReadLines, rows: Sequence[PublishedRow], request: _Request) -> None:
         """Take messages that the reader is sure of; one whose id was sent before is judged by itself."""
@@ -481,21 +490,18 @@ class LogWriter:
             self.expired += 1
         self.ended_objects += self.batching.end_expired()
 
-    def _written_out(self, row: Row) -> Row:
-        """The row; a subscription with its synonyms written out."""
-        if not isinstance(row, Subscribe):
-            return row
-        columns = self._admission.written_out(row.columns)
-        return row if columns is row.columns else row._replace(columns=dict(columns))
+    def _written_out(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows; subscriptions with their synonyms written out."""
+        written = self._admission.written_out
+        if not self._admission.has_synonyms:
+            return rows
+        return [row._replace(columns=dict(written(row.columns))) if isinstance(row, Subscribe) else row for row in rows]
 
-    def _checked(self, rows: Sequence[Row]) -> list[Checked | None]:
+    def _checked(self, rows: Sequence[Row]) -> CheckedRows:
         """The subscriptions among rows, as far as they are by themselves; not of those that are there already."""
-        found: list[Checked | None] = [None] * len(rows)
         at = [place for place, row in enumerate(rows) if isinstance(row, Subscribe) and self._is_new(row)]
         columns = [row.columns for row in map(rows.__getitem__, at) if isinstance(row, Subscribe)]
-        for place, one in zip(at, self._admission.check(columns), strict=True):
-            found[place] = one
-        return found
+        return self._admission.rows.check(columns).placed(at)
 
     def _is_new(self, row: Subscribe) -> bool:
         name = row.columns.get("subscription_id")

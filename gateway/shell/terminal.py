@@ -246,16 +246,20 @@ def console(errors: bool = False) -> "Console":
     return Showing(stderr=errors, width=width, highlight=False, markup=False, emoji=False)
 
 
-@contextmanager
-def writing_to(path: Path) -> Iterator[None]:
+class writing_to:  # noqa: N801 - a block, as `contextlib.suppress`; as a generator it would take thrice as long
     """A block in which the system's errors are about output: they become DeliveryError, with what to do."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe: no fault of the output
-    except OSError as error:
-        where = error.filename or path
-        raise DeliveryError(f"{where}: cannot be written ({error.strerror or error}); {remedy_of(error)}") from error
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # a broken pipe is no fault of the output: the reader has closed it
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            where, why = error.filename or self._path, error.strerror or error
+            raise DeliveryError(f"{where}: cannot be written ({why}); {remedy_of(error)}") from error
 
 
 @contextmanager

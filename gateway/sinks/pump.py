@@ -1,8 +1,8 @@
 """From the released updates to a sink of all updates: a thread for each, at the pace of its receiver.
 
-Nothing waits for it: what a receiver has not taken stays in memory and in the parts of the stream's folder, as far as
-these go back. A receiver that is away is tried again, with pauses that double; one that refuses stops its own sink and
-nothing else.
+Nothing waits for it: updates that a receiver has not taken stay in memory and in the parts of the stream's folder, as
+far as these go back. A receiver that is away is tried again, with pauses that double. One that refuses stops its own
+sink and nothing else.
 """
 
 import os
@@ -41,7 +41,7 @@ _SAVE_S = 1.0
 
 
 class DurablePlace(NamedTuple):
-    """How far a receiver has a stream durably: the place, and how many updates before it were lost."""
+    """Up to where a receiver has stored a stream durably, and the number of updates before it that were lost."""
 
     place: Place
     lost: int
@@ -186,7 +186,7 @@ class Pump:
         self._came.set()
 
     def finish(self) -> None:
-        """Deliver what there is, and end: no more will come."""
+        """Deliver all updates that were released, then end."""
         self._finishing.set()
         self._came.set()
 
@@ -202,7 +202,7 @@ class Pump:
         self.join(seconds)
 
     def figures(self) -> dict[str, Any]:
-        """For people and metrics, from any thread: `released` is what the three counts behind it add up to."""
+        """For people and metrics, from any thread; `released` is delivered, waiting and lost together."""
         (position, updates), lost = self._reached
         waiting = max(0, self._supply.end().updates - updates)
         return {
@@ -272,7 +272,7 @@ class Pump:
         self._heard_s = time.monotonic()
 
     def _advance(self) -> bool:
-        """Deliver what there is to read, or wait a little; False at the end."""
+        """Deliver the next updates, or wait a little; False at the end."""
         if self._at is None and not self._find():
             return True
         assert self._at is not None
@@ -301,7 +301,7 @@ class Pump:
         return True
 
     def _find(self) -> bool:
-        """Find the place of the position; it may be beyond what is matched again so far."""
+        """Find the place of the position, which may be ahead of the updates that are matched again after a crash."""
         if self._wanted == BEGINNING:
             place = START
         else:
@@ -322,7 +322,7 @@ class Pump:
         self.state, self.error, self._was_open = "delivering", "", True
 
     def _is_early(self, taken: TakenUpdates) -> bool:
-        """Whether only boundaries without updates have passed, and the receiver has learnt of others just now."""
+        """Whether only boundaries without updates have passed since a delivery a moment ago."""
         assert self._at is not None
         nothing = not taken.updates and taken.behind.updates == self._at.updates
         return nothing and not self._finishing.is_set() and time.monotonic() < self._delivered_s + _PASSED_S
@@ -353,7 +353,7 @@ class Pump:
             self._pause_s = LEAST_PAUSE_S
 
     def _save(self, every_s: float) -> None:
-        """Write the position, unless it was written just now; one that lags costs updates that come twice."""
+        """Write the position, unless it was written just now; after a crash updates behind it are sent again."""
         if self._reached == self._saved or time.monotonic() < self._saved_s + every_s:
             return
         self._saved_s = time.monotonic()

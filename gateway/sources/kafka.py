@@ -1,10 +1,12 @@
 """A topic of Kafka.
 
 One reader assigns all partitions of the topic to itself: there is no group membership, so no rebalance can take a
-partition away or give it back at another offset. With a group the offsets that are durable here are committed to the
-broker, for its tools; they are never read. The token of a message is its timestamp and a checksum of its value: at each
-opening the last message that was read is read again and compared, since offsets of a topic that was made anew begin
-again; a partition that is seen to shrink is opened again.
+partition away or give it back at another offset. With a group, offsets that are durable here are committed to the
+broker for its tools, and never read back.
+
+The token of a message is its timestamp and a checksum of its value. Offsets of a topic that was created anew begin at 0
+again: so each opening reads the last message of every partition again and compares its token, and a partition that
+shrinks makes the source open again.
 """
 
 import logging
@@ -19,17 +21,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from gateway.sources.source import Delivered, Position, SourceAway
 from matching.errors import ConfigError
 
-#: Seconds for one answer of a broker; to read the last messages again; between two looks for new partitions.
+#: Seconds for one answer of a broker; to read the last messages again; between two checks for new partitions.
 _ANSWER_S, _COMPARE_S, _LOOK_S = 5.0, 20.0, 10.0
-#: Seconds for which a broker may have no topic that was read before: it does not know its topics yet when it begins.
+#: Seconds for which a topic that was read before may be missing: a broker that starts does not know its topics yet.
 _MISSING_S = 30.0
 #: Kilobytes that the client reads ahead, of one partition and of all.
 _AHEAD_KIB = 16 * 1024
-#: The client would write to standard error: what it says of brokers is in the errors that are raised here.
+#: The client's log repeats the errors that are raised here, and would go to standard error.
 _silent = logging.Logger("kafka")
 _silent.addHandler(logging.NullHandler())
 _UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
-#: Errors that no repetition mends.
+#: Errors that do not pass by themselves.
 _REFUSALS: frozenset[int] = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -49,7 +51,7 @@ class KafkaSource:
     brokers : str
         Hosts with ports, with commas between.
     group : str
-        To which durable offsets are committed; "" for none.
+        Consumer group to which durable offsets are committed; "" for none.
     properties : mapping
         More properties of librdkafka, for TLS and SASL.
     """
@@ -76,7 +78,7 @@ class KafkaSource:
         self.close()
         self._trouble = self._stopped = None
         self._known = self._known or bool(after)
-        self._consumer = self._made()
+        self._consumer = self._new_consumer()
         try:
             return self._begin(self._consumer, after)
         except KafkaException as error:
@@ -90,10 +92,11 @@ class KafkaSource:
             messages = consumer.consume(most, timeout_s)
         except KafkaException as error:
             raise self._error(error.args[0]) from error
-        found, self._stopped = sorted_out(messages)
+        found, self._stopped = split_errors(messages)
         if not found and self._stopped is not None:
             raise self._error(self._stopped)
-        self._refuse_shrunk()  # what was read now is of another topic, perhaps, and is left
+        if self._shrunk:  # the messages may be of a topic created anew; opening again compares the last one
+            raise SourceAway(f"{self.name}: {self._shrunk}")
         self._next |= {int(one.partition): one.offset + 1 for one in found}
         if not found and self._trouble is not None:
             raise self._error(self._trouble)
@@ -124,7 +127,7 @@ class KafkaSource:
         self._highs = {}
         self._shrunk = ""
 
-    def _made(self) -> Consumer:
+    def _new_consumer(self) -> Consumer:
         fixed = {
             "bootstrap.servers": self._brokers,
             "group.id": self._group or "skyray",  # the client wants one, and joins it only when it subscribes
@@ -177,11 +180,11 @@ class KafkaSource:
         return sorted(topic.partitions)
 
     def _missing(self) -> Exception:
-        """What a missing topic means: for some seconds that the broker has just begun, then that there is none."""
+        """The error of a missing topic: for `_MISSING_S` the broker may have just started, then there is none."""
         now_s = time.monotonic()
         self._missing_since_s = now_s if self._missing_since_s is None else self._missing_since_s
         if self._known and now_s - self._missing_since_s < _MISSING_S:
-            return SourceAway(f"{self.name}: the broker does not know the topic, which it had, perhaps not yet")
+            return SourceAway(f"{self.name}: the broker does not know the topic, perhaps not yet: it may be starting")
         return ConfigError(f"{self.name}: the broker has no topic {self._topic!r}; create it, or name another")
 
     def _compare(self, consumer: Consumer, after: Mapping[int, tuple[int, str]]) -> None:
@@ -230,11 +233,6 @@ class KafkaSource:
                 self._shrunk = f"partition {partition} ends before offset {end:,}, and had {self._highs[partition]:,}"
         self._highs = {partition: max(high, ends.get(partition, 0)) for partition, high in self._highs.items()}
 
-    def _refuse_shrunk(self) -> None:
-        """Raises SourceAway if a partition has shrunk: opening it again compares the last message that was read."""
-        if self._shrunk:
-            raise SourceAway(f"{self.name}: {self._shrunk}")
-
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in _REFUSALS or error.fatal():
             self._trouble = error
@@ -249,11 +247,11 @@ class KafkaSource:
         return self._consumer
 
 
-def sorted_out(messages: Sequence[Message]) -> tuple[list[Delivered], KafkaError | None]:
+def split_errors(messages: Sequence[Message]) -> tuple[list[Delivered], KafkaError | None]:
     """The messages of one answer, and the first error in it.
 
-    A partition with an error ends there: what is behind it is read again. Those of the others are all kept, since the
-    client has moved past them.
+    Messages of a partition after an error are dropped, and read again. Other partitions keep theirs: the client has
+    moved past them.
     """
     found: list[Delivered] = []
     ended: set[int] = set()
@@ -273,7 +271,7 @@ _ANOTHER = "Name another folder with --out to begin with its first message, or b
 
 
 def _delivered(message: Any) -> Delivered:
-    """A message that is no error; a tombstone has no value."""
+    """A message of the client, which is no error; a tombstone has an empty value."""
     data = message.value() or b""
     token = f"{message.timestamp()[1]}-{xxhash.xxh3_64_intdigest(data):x}"
     return Delivered(str(message.partition()), message.offset(), token, data)

@@ -3,19 +3,22 @@
 The offset of a message is its sequence in the stream, its token the time at which the stream was created. A consumer is
 made anew at each opening, to begin behind the position; a named one shows at the broker how far the log has come. The
 consumer numbers what it delivers, so that a delivery that is lost on the way is noticed, and read again.
-The client has an event loop, which runs in a thread here.
+The client has an event loop, which runs in a thread here. `fetch` of the library makes a task for each message: that is
+half of the time that one takes.
 """
 
+import asyncio
 import contextlib
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import nats
 import nats.errors
 import nats.js.errors
-from nats.js import JetStreamContext, api
+from nats.js import api
 
 from gateway.brokers.nats_client import NatsClient
 from gateway.sources.source import Delivered, Position, SourceAway
@@ -27,6 +30,10 @@ _PARTITION = "0"
 _OURS = {"made_by": "skyray"}
 #: Seconds: timeout of one answer; between two checks of an idle stream; life of an unused consumer without a name.
 _ANSWER_S, _LOOK_S, _UNUSED_S = 5.0, 1.0, 60.0
+#: Seconds that the answer to a request may take; one that comes later is read with the next.
+_REPLY_S = 0.2
+#: Statuses of an answer: no messages, and none within the time.
+_NOTHING = (api.StatusCode.NO_MESSAGES, api.StatusCode.REQUEST_TIMEOUT)
 #: Tokens of the subject to which a delivery is acknowledged; longer ones have a domain and an account in front.
 _SHORT = 9
 
@@ -52,7 +59,11 @@ class NatsSource:
         self._stream = stream
         self._durable = consumer
         self._connection: NatsClient | None = None
-        self._subscription: JetStreamContext.PullSubscription | None = None
+        self._consumer = ""  # its name
+        self._came: list[Any] = []  # and not read yet
+        self._most = 0  # messages that the request under way is for
+        self._answered = asyncio.Event()
+        self._status: Any = None  # the last answer without a message: why no more come
         self._next: Any = None  # the fetch under way
         self._created = ""
         self._delivered = 0
@@ -123,7 +134,10 @@ class NatsSource:
         )
         made = await self._context.add_consumer(self._stream, config)
         self._delivered, self._lag = 0, made.num_pending
-        self._subscription = await self._context.pull_subscribe_bind(made.name, self._stream)
+        self._consumer, self._inbox = made.name, connection.client.new_inbox()
+        self._came, self._answered = [], asyncio.Event()
+        # no bound: no more come than were asked for
+        await connection.client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         return max(0, info.state.first_seq - begin) if after else 0
 
     async def _look(self) -> api.StreamInfo:
@@ -165,12 +179,9 @@ class NatsSource:
 
     async def _fetch(self, most: int, timeout_s: float) -> list[Any]:
         connection = self._opened  # `close` takes it away
-        assert self._subscription is not None, "open() comes first"
         found: list[Any] = []
         try:
-            found = await self._subscription.fetch(most, timeout_s)
-        except (TimeoutError, nats.errors.TimeoutError):
-            pass  # none came
+            found = await self._ask(connection, most) or await self._ask(connection, 1, timeout_s)
         except nats.errors.Error:
             if connection is self._connection:
                 raise
@@ -182,15 +193,38 @@ class NatsSource:
             await self._look_again()
         return found
 
+    async def _ask(self, connection: NatsClient, most: int, wait_s: float = 0.0) -> list[Any]:
+        """The messages that are there, at most so many, or the first ones that come within some seconds, if any."""
+        asked: dict[str, Any] = {"batch": most}
+        asked |= {"expires": round(wait_s * 1e9)} if wait_s else {"no_wait": True}
+        self._answered.clear()
+        self._most, self._status = most, None
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+        await connection.client.publish(subject, msgspec.json.encode(asked), reply=self._inbox)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), wait_s + _REPLY_S)
+        found, self._came = self._came[:most], self._came[most:]
+        if not found and self._status is not None and self._status.header[api.Header.STATUS] not in _NOTHING:
+            nats.js.errors.APIError.from_msg(self._status)
+        return found
+
+    async def _take(self, message: Any) -> None:
+        """Take an answer: a message, or the status behind the last one."""
+        if message.reply:
+            self._came.append(message)
+        else:
+            self._status = message
+        if not message.reply or len(self._came) >= self._most:
+            self._answered.set()
+
     async def _look_again(self) -> None:
         """Whether stream and consumer are still there; a deleted consumer looks like an idle stream."""
         self._looked_s = time.monotonic()
         info = await self._look()
         if str(info.created) != self._created:
             raise SourceAway(f"{self.name}: was created anew")  # opening it again says what that means
-        assert self._subscription is not None, "open() comes first"
         try:
-            consumer = await self._context.consumer_info(self._stream, self._subscription._consumer)
+            consumer = await self._context.consumer_info(self._stream, self._consumer)
         except nats.js.errors.NotFoundError as error:
             raise SourceAway(f"{self.name}: the consumer was deleted") from error
         self._lag = consumer.num_pending

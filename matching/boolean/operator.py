@@ -17,6 +17,7 @@ import numpy as np
 from compiling.njit import njit
 from matching.boolean.engine import BooleanEngine
 from matching.errors import EngineError
+from matching.influence import KeyRows, enter_row, find_row
 from matching.model import (
     CHANGE,
     ENTER,
@@ -43,6 +44,7 @@ from matching.operator import (
 )
 from matching.space import Space
 from matching.storage.slots import SlotMap, as_input, find_slot
+from matching.storage.squares import home_of_key
 from matching.storage.state import State
 from matching.version_conditions import happened
 from matching.window import Boundary
@@ -213,7 +215,7 @@ class BooleanOperator(Regional):
         # a pair of subscription and row as one number
         width = max(len(messages), 1)
         now, before = new.number * width + new.row, old.number * width + replaces[old.row]
-        stays, goes = np.isin(now, before), ~np.isin(before, now)
+        stays, goes = _met(now, before)
         change = np.where(stays, CHANGE, ENTER).astype(np.int8)
         asked, old_asked = (self.engine.filters.asked(each.slot) for each in (new, old))
         if old_asked is not None:
@@ -265,6 +267,29 @@ class BooleanOperator(Regional):
                 raise EngineError("subscription is removed twice in one batch; remove each one once")
             changed.insert(gone[changed.find(gone) < 0])
         return changed
+
+
+def _met(now: Int64, before: Int64) -> tuple[Bools, Bools]:
+    """Which numbers of `now` are in `before` (bool[n]), and which of `before` are not in `now`; each is there once.
+
+    O(n): sorting them, as `np.isin` does, took a quarter of a batch.
+    """
+    stays, goes, table = np.zeros(now.shape[0], np.bool_), np.ones(before.shape[0], np.bool_), KeyRows(1)
+    table.reserve(before.shape[0])
+    _meet(table.rows, table.entered, now, before, stays, goes)
+    return stays, goes
+
+
+@njit(cache=True, nogil=True)
+def _meet(rows, entered, now, before, stays, goes):
+    """Write what `_met` returns."""
+    for i in range(before.shape[0]):
+        rows[enter_row(rows, entered, before[i]), 1] = i
+    for i in range(now.shape[0]):
+        at = find_row(rows, now[i], home_of_key(now[i], rows.shape[0]))
+        if at >= 0:
+            stays[i] = True
+            goes[rows[at, 1]] = False
 
 
 def _alive(changed: SlotMap, since: Int64, until: Int64, number: Int64, seq: Int64) -> Bools:

@@ -17,7 +17,7 @@ from matching.errors import EngineError
 from matching.half_life import DecayParameters
 from matching.model import NO_MESSAGES, Float64, Int32, Int64, MessageBatch, join_messages
 from matching.operator import NO_SEQS, WindowIndex, WindowQuery
-from matching.result_rows import ResultRows, split_results
+from matching.result_rows import split_results
 from matching.space import Space
 from matching.window import Boundary
 
@@ -25,15 +25,23 @@ from matching.window import Boundary
 _NEVER = 2**62
 
 
+class LivingEntries(NamedTuple):
+    """As `CumulativeRows`, with the `life` (int64) of each version."""
+
+    offsets: Int64
+    seq: Int64
+    key: Float64
+    life: Int64
+
+
 class LivingAnswers(NamedTuple):
-    """The best versions for the rows of a query, row after row (`offsets` int64[rows + 1]), best first; `k` int32[rows]
-    is how many were wanted.
-    """
+    """The best versions for the rows of a query, as `LivingEntries`; `k` int32[rows] is how many were wanted."""
 
     k: Int32
     offsets: Int64
     seq: Int64
     key: Float64
+    life: Int64
 
 
 class _Run:
@@ -124,8 +132,10 @@ class LivingWindow(WindowIndex):
         engine = self.make_engine()
         slots = engine.insert(rows)
         engine.best.begin_batch(0, 0)
-        engine.match(self.seen(join_messages([part for part in parts if len(part)] or parts[:1])))
-        return LivingAnswers(rows.k, *engine.best.rows(slots))
+        messages = self.seen(join_messages([part for part in parts if len(part)] or parts[:1]))
+        engine.match(messages)
+        best = engine.best.rows(slots)
+        return LivingAnswers(rows.k, *best, messages.life[np.searchsorted(messages.seq, best.seq)])
 
     def seen(self, messages: MessageBatch) -> MessageBatch:
         """As `matching.cumulative.living.LivingOperator.seen`."""
@@ -136,18 +146,18 @@ class LivingWindow(WindowIndex):
         """The best of all parts. O(entries log entries)."""
         k = parts[0].k
         row = np.concatenate([np.repeat(np.arange(k.shape[0]), np.diff(part.offsets)) for part in parts])
-        seq, key = np.concatenate([part.seq for part in parts]), np.concatenate([part.key for part in parts])
+        seq, key, life = (np.concatenate([part[column] for part in parts]) for column in (2, 3, 4))
         order = np.lexsort((seq, -key, row))
         row = row[order]
         order = order[np.arange(row.shape[0]) - np.searchsorted(row, row) < k[row]]
         offsets = np.zeros(k.shape[0] + 1, np.int64)
         most = np.bincount(row, minlength=k.shape[0])
         np.cumsum(np.minimum(most, k), out=offsets[1:])
-        return LivingAnswers(k, offsets, seq[order], key[order])
+        return LivingAnswers(k, offsets, seq[order], key[order], life[order])
 
     @classmethod
     def split(cls, answer: LivingAnswers, rows: Sequence[int]) -> list[LivingAnswers]:
-        parts = split_results(ResultRows(*answer[1:]), rows)
+        parts = split_results(LivingEntries(*answer[1:]), rows)
         return [
             LivingAnswers(k, *part) for k, part in zip(np.split(answer.k, np.cumsum(rows)[:-1]), parts, strict=True)
         ]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from matching.cumulative.answers import LivingAnswers
+from matching.cumulative.answers import LivingAnswers, LivingEntries
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import CumulativeRows
 from matching.errors import EngineError
@@ -41,9 +41,9 @@ from matching.operator import (
 )
 from matching.refill import RefillCoordinator, RefillNeeded
 from matching.result_rows import ResultRows, join_results, ranks, take_results
-from matching.storage.slots import resized
+from matching.storage.slots import grown, resized
 from matching.storage.state import RaggedColumns, State
-from matching.window import Boundary
+from matching.window import NO_FLOOR, Boundary
 
 _NO_SLOTS = np.zeros(0, np.int32)
 
@@ -63,7 +63,7 @@ class LivingRows(NamedTuple):
     may have (`filled`, bool[n]), so that others have been dropped.
     """
 
-    entries: CumulativeRows
+    entries: LivingEntries
     threshold: Float64
     filled: Bools
 
@@ -74,6 +74,38 @@ class Advanced(NamedTuple):
     slots: Int32
     before: ResultRows
     short: Bools
+
+
+class _Lives:
+    """How long versions live that were offered to results, some of which are in none any more."""
+
+    def __init__(self):
+        self.rows = np.zeros((0, 2), np.int64)  # seq and life
+        self._count, self._least = 0, -NO_FLOOR  # rows in use, and below the life of each of them
+
+    def add(self, seq: Int64, life: Int64) -> None:
+        """Note versions. O(n), amortised."""
+        begin, self._count = self._count, self._count + seq.shape[0]
+        self.rows = grown(self.rows, self._count)
+        self.rows[begin : self._count] = np.stack([seq, life], axis=1)
+        self._least = min(self._least, int(life.min(initial=self._least)))
+
+    def pop(self, floor: int) -> Int64:
+        """Seqs whose life is not above the floor; they are dropped. O(n) where there are any."""
+        rows = self.rows[: self._count]
+        if self._least > floor:
+            return rows[:0, 0]
+        goes = rows[:, 1] <= floor
+        gone, stay = rows[goes, 0], rows[~goes]
+        self._count, self._least = 0, -NO_FLOOR
+        self.add(*stay.T)
+        return gone
+
+    def of(self, seq: Int64) -> Int64:
+        """Lives of versions that have been noted. O(n log n)."""
+        seqs, lives = self.rows[: self._count].T
+        order = np.argsort(seqs, kind="stable")
+        return lives[order[np.searchsorted(seqs, seq, sorter=order)]]
 
 
 class Living:
@@ -87,24 +119,27 @@ class Living:
     def __init__(self, engine: CumulativeEngine):
         self.engine = engine
         self.filled = np.zeros(0, np.bool_)
-        self._holders = Holders()
+        self._holders, self._lives = Holders(), _Lives()
 
     def insert(self, table: SubscriptionTable, rows: LivingRows | None = None) -> Int32:
         """Add subscriptions, whose k is that of the engine (`spare`); returns their slots."""
         if rows is None:
             slots = self.engine.insert(table)
         else:
-            slots = self.engine.insert(table, rows.entries, rows.threshold)
-            self._holders.add(np.repeat(slots, np.diff(rows.entries.offsets)), rows.entries.seq)
+            offsets, seq, key, life = rows.entries
+            slots = self.engine.insert(table, CumulativeRows(offsets, seq, key), rows.threshold)
+            self._holders.add(np.repeat(slots, np.diff(offsets)), seq)
+            self._lives.add(seq, life)
         if self.filled.shape[0] < self.engine.subscriptions.capacity:
             self.filled = resized(self.filled, self.engine.subscriptions.capacity)
         self.filled[slots] = False if rows is None else rows.filled
         return slots
 
     def rows(self, slots: Int32) -> LivingRows:
-        """What it has of slots. O(entries)."""
-        columns = self.engine.subscriptions.columns
-        return LivingRows(self.engine.best.rows(slots), columns.threshold[slots], self.filled[slots])
+        """What it has of slots. O(n log n) of the versions in results."""
+        columns, entries = self.engine.subscriptions.columns, self.engine.best.rows(slots)
+        entries = LivingEntries(*entries, self._lives.of(entries.seq))
+        return LivingRows(entries, columns.threshold[slots], self.filled[slots])
 
     def results(self, slots: Int32) -> ResultRows:
         """The results of slots, best first. O(entries)."""
@@ -113,13 +148,16 @@ class Living:
         return _first(slots, k, np.repeat(slots, np.diff(offsets)), seq, key)
 
     def advance(self, boundary: Boundary, messages: MessageBatch, ended: Int64) -> tuple[Advanced, Work]:
-        """Drop what has ended or expired (seqs ascending), and match a batch: versions that stand at its boundary."""
+        """Drop what has ended (seqs) or expired, and match a batch: versions that stand at its boundary."""
         engine, best = self.engine, self.engine.best
         best.begin_batch(boundary.number, boundary.first_seq)
+        ended = np.union1d(ended, self._lives.pop(boundary.floor))
         lost = best.drop(self._holders.pop(ended), ended)
         work = engine.match(messages) if len(engine) and len(messages) else Work()
         (in_slot, in_seq, _), out = best.logged()
         self._holders.add(in_slot, in_seq)
+        came = np.flatnonzero(np.isin(messages.seq, in_seq))
+        self._lives.add(messages.seq[came], messages.life[came])
         gone = [np.concatenate(column) for column in zip(lost, out, strict=True)]
         slots = np.unique(np.concatenate([in_slot, gone[0]])).astype(np.int32)
         columns, count = engine.subscriptions.columns, best.view.count[slots]
@@ -140,13 +178,16 @@ class Living:
         slots = self.engine.subscriptions.live_slots()
         if self._holders.is_stale(int(self.engine.best.view.count[slots].sum())):
             offsets, seq, _ = self.engine.best.rows(slots)
-            self._holders = Holders()
+            seqs = np.unique(seq)
+            lives = self._lives.of(seqs)
+            self._holders, self._lives = Holders(), _Lives()
             self._holders.add(np.repeat(slots, np.diff(offsets)), seq)
+            self._lives.add(seqs, lives)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All memory."""
         notes = {f"holders_{name}": each for name, each in self._holders.arrays().items()}
-        return self.engine.arrays() | notes | {"filled": self.filled}
+        return self.engine.arrays() | notes | {"filled": self.filled, "lives": self._lives.rows}
 
 
 def _without(rows: list[np.ndarray], slot: Int32, seq: Int64) -> tuple[Int32, Int64, Float64]:
@@ -174,7 +215,7 @@ def _first(slots: Int32, k: Int32, slot: Int32, seq: Int64, key: Float64) -> Res
 
 
 class _Batch(NamedTuple):
-    """A batch as `matching.refill` puts it by: versions that stand, what has ended or expired, slots that leave."""
+    """A batch as `matching.refill` puts it by: versions that stand, what has ended, slots that leave."""
 
     boundary: Boundary
     messages: MessageBatch
@@ -205,7 +246,6 @@ class LivingOperator(Windowed):
     """
 
     serves_objects = True
-    serves_times_of_objects = False  # entries have no lives: `match` finds what expires by its seq
     #: Factor from key to reported score: -1 for kinds of which less is better.
     sign: ClassVar[float] = 1.0
 
@@ -245,12 +285,8 @@ class LivingOperator(Windowed):
             raise EngineError(f"{self.kind}: batch {boundary.number} cannot follow batch {self._matched.number}")
         if np.any(batch_input.home != self.context.task):
             raise EngineError(f"{self.kind}: a subscription must be assigned to its home task")
-        if len(batch_input.added) and self.context.window.kind == "time":
-            raise EngineError(f"{self.kind}: window {self.context.window} is not served; take living or count:N")
         ended = batch_input.ended.seq
         succession = Succession.of(messages, ended)
-        expired = np.arange(max(self._matched.floor, -1) + 1, boundary.floor + 1)
-        ended = np.union1d(ended, expired) if expired.shape[0] else ended
         self._matched = boundary
         messages = messages.take(np.flatnonzero((messages.life > boundary.floor) & ~np.isin(messages.seq, ended)))
         batch = _Batch(boundary, self.seen(messages), ended)
@@ -317,7 +353,7 @@ class LivingOperator(Windowed):
         table = self._subscriptions.rows(slots)
         self._late = self._make()
         filled = np.diff(body.offsets) == table.k
-        entries = CumulativeRows(body.offsets, body.seq, body.key)
+        entries = LivingEntries(*body[1:])
         threshold = np.full(slots.shape[0], -np.inf)
         threshold[filled] = body.key[body.offsets[1:][filled] - 1]
         self._late.insert(table, LivingRows(entries, threshold, filled))
@@ -362,14 +398,17 @@ class LivingOperator(Windowed):
         slots = self._settled()
         entries, threshold, filled = self.living.rows(slots)
         state = State.of(self._subscriptions.rows(slots))
-        lists = {"best": RaggedColumns(entries.offsets, {"seq": entries.seq, "key": entries.key})}
+        columns = {"seq": entries.seq, "key": entries.key}
+        columns |= {"life": entries.life} if self.context.window.kind == "time" else {}
+        lists = {"best": RaggedColumns(entries.offsets, columns)}
         state = state.beside(State({"bound": threshold, "filled": filled}, lists, {}))
         return OperatorSnapshot(None, None, lambda: state)
 
     def restore(self, boundary: Boundary, state: State, home: Int64, assigned: Bools) -> None:
         mine = state.take(np.flatnonzero(assigned))
         best = mine.lists["best"]
-        rows = LivingRows(CumulativeRows(best.offsets, **best.columns), mine.rows["bound"], mine.rows["filled"])
+        entries = LivingEntries(best.offsets, **{"life": best.columns["seq"]} | best.columns)  # of a count they are one
+        rows = LivingRows(entries, mine.rows["bound"], mine.rows["filled"])
         self._insert(mine.table, rows)
         self._matched = boundary
         self.refills.start_at(boundary)

@@ -10,7 +10,7 @@ text relevance of at most the probability of w. The product over the keywords of
 
 import math
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.geo.sphere import distance_to
 
 
@@ -32,7 +32,7 @@ def probability(count, length, background, smoothing):
     return (1.0 - smoothing) * (count / length) + smoothing * background
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def background_of(fading, term):
     """Share of a term in the collection; none of one that came after it."""
     if term < fading.collection_share.shape[0]:

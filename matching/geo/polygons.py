@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int32, Int64
 
 #: Edges for each band that a polygon is divided into, and the most bands that an edge lies in on average: long edges
@@ -64,7 +64,7 @@ class Polygons(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- side of an edge
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _add_part(limbs, part, place):
     """Add an integer below 2**54 (or subtract it, if negative), times 2**place."""
     sign, size = (1, part) if part >= 0 else (-1, -part)
@@ -75,7 +75,7 @@ def _add_part(limbs, part, place):
     limbs[limb + 2] += sign * (high >> _LIMB_BITS)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _add_product(limbs, a, b):
     """Add the exact product of two numbers below 2**16 to a sum of `LIMBS` limbs, lowest first."""
     a_fraction, a_exponent = math.frexp(a)
@@ -132,7 +132,7 @@ def side_of_edge(x, y, x1, y1, x2, y2, limbs):
 # ------------------------------------------------------------------------------------------------------- point in rings
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def banded(lat, south, bands_per_degree, bands):
     """Band of a latitude, 0..bands - 1. It never falls while the latitude grows, whatever the rounding."""
     return min(max(np.int64((lat - south) * bands_per_degree), 0), bands - 1)
@@ -164,7 +164,7 @@ def covers(polygons, i, lon, lat, limbs):
     return within_band(polygons.members, begin, end, polygons.lon, 0, polygons.lat, 0, lon, lat, limbs)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def within_band(members, begin, end, lons, first_lon, lats, first_lat, lon, lat, limbs):
     """`covers`, given the edges of the point's band.
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.model import Float64
 
 #: Mean radius of the earth (IUGG), metres.
@@ -27,7 +27,7 @@ _WELL_CONDITIONED = 3.0
 # --------------------------------------------------------------------------------------------------- places and metres
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _sine_and_cosine(degrees):
     """Sine and cosine of an angle in degrees, -360..360; exact at multiples of 90.
 
@@ -180,7 +180,7 @@ def within(vectors: Float64, centre: Float64, limit: float):
     return out
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def degrees_east(lat, angle):
     """How many degrees of longitude a ball reaches to the east and to the west of its centre; infinite with a pole.
 
@@ -238,7 +238,7 @@ def ball_box(lon, lat, radius_m):
 # -------------------------------------------------------------------------------------------------- bounds for indexes
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _chords_along_meridian(lat, turn, south, north):
     """Least and largest squared chord from a place to a piece of the meridian `turn` degrees east of it."""
     sine, cosine = _sine_and_cosine(lat)

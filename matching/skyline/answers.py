@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from compiling.njit import njit
 from matching.model import NO_WORDS, Float64, Int32, Int64
 from matching.skyline.results import dominates
+from matching.storage.slots import put
 from matching.storage.sorting import ascending
 
 #: Candidates of a row up to which they are sorted by insertion.
@@ -98,7 +99,7 @@ def _by_row(starts, seq, ends, order, settled):
         settled[row] = some < 2
         if some > 1 and end - begin > _FEW:
             mine = order[begin:end].copy()
-            order[begin:end] = mine[ascending(seq[mine])]
+            put(order, begin, mine[ascending(seq[mine])])
         elif some > 1:  # nothing is allocated for a few
             for i in range(begin + 1, end):
                 at, k = order[i], i
@@ -157,4 +158,4 @@ def sort_rows(values, ends, order):
     """Into order (int64[n]): positions such that values ascend between each end and the next. O(n log of a row)."""
     for row in range(ends.shape[0] - 1):
         begin, end = ends[row], ends[row + 1]
-        order[begin:end] = begin + ascending(values[begin:end])
+        put(order, begin, begin + ascending(values[begin:end]))

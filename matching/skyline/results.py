@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int8, Int32, Int64
 from matching.storage.block_pool import NO_BLOCK, allocate_block, forget_free, free_block
 from matching.storage.slots import resized
@@ -187,7 +187,7 @@ def has_capacity(v, slot):
     return has_capacity_for(v, slot, v.count[slot] + 1)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def has_capacity_for(v, slot, entries):
     """Make `entries` in all fit the slot's block; False if the pool is exhausted (nothing has changed)."""
     start = v.start[slot]
@@ -209,7 +209,7 @@ def has_capacity_for(v, slot, entries):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def copy_entry(v, source, target):
     """Copy an entry from one place of the pool to another."""
     v.spatial[target] = v.spatial[source]
@@ -263,7 +263,7 @@ def drop(v, slot, at):
     v.count[slot] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def drop_dead(v, slot, floor):
     """Drop expired entries; returns whether one of the skyline was among them."""
     start, kept, lost = v.start[slot], 0, False
@@ -279,7 +279,7 @@ def drop_dead(v, slot, floor):
     return lost
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def set_due(v, slot, floor):
     """Recompute `due`: the least life of the skyline and influence time of the others."""
     due = np.int64(WAITS)

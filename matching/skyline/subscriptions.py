@@ -10,7 +10,7 @@ from copy import copy
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.errors import EngineError
 from matching.filters import FilterStore
 from matching.index import HitBuffer, Hits, SubscriptionIndex, gather
@@ -195,7 +195,7 @@ def _read(messages, weights, chosen, lon, lat, offsets, words):
         offsets[i + 1] = end
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def spatial_relevance(region, lon, lat):
     """1 at the centre of the rectangle, 0 at its corners; the expression of `matching.naive.skyline_scores`."""
     west, south, east, north = region[0], region[1], region[2], region[3]

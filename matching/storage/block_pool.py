@@ -6,13 +6,13 @@ end; and `used`, whose first entry is the end of the used part. What the sizes a
 to the pool: `matching.topk.results_kernels`, `matching.skyline.results`.
 """
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit_inner, njit_inner_no_refcount
 
 #: Start of a slot without a block, and the end of a list of free ones.
 NO_BLOCK = -1
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def allocate_block(v, size_class, size):
     """Place of a block of this class, which has `size` entries; -1 if the pool has none left (nothing has changed)."""
     start = v.free[size_class]
@@ -28,7 +28,7 @@ def allocate_block(v, size_class, size):
     return start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def free_block(v, slot):
     """Chain the slot's block into the list of free ones of its class."""
     block, its_class = v.start[slot], v.size_class[slot]
@@ -37,7 +37,7 @@ def free_block(v, slot):
     v.start[slot] = NO_BLOCK
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def forget_free(v, end):
     """The pool has been packed up to `end`: no block is free, and what follows has not been used."""
     v.used[0] = end

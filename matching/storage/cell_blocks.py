@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.model import UNKNOWN_TERM, Int32, Int64
 from matching.storage.cell_map import enter_posting
 from matching.storage.cells import (
@@ -78,7 +78,7 @@ def slot_of(link):
     return (link >> 32) & 0x7FFFFFFF  # the mask drops the sign, which stands for the second box
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def tail_allowed(size):
     """Longest tail after `size` sorted postings: to walk it and to sort it both cost about sqrt(size).
 
@@ -158,7 +158,7 @@ def append(order, term, box, link, mark, done, blocks, marks):
     return done, 0, 0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def sort_block(which, blocks, marks):
     """Sort a block again without its gone postings; nothing happens if that exceeds the pool."""
     none, no_words = np.zeros(0, np.int64), np.zeros(0, np.uint64)
@@ -198,7 +198,7 @@ def _collect(head, blocks, marks, box, link, mark):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _finest_of(box, size):
     """The finest level of a block: one cell a subscription on average, and finer until no cell is crowded. O(size)."""
     # Finer than one cell a subscription, most cells are empty and every message looks in vain: one level more made
@@ -223,7 +223,7 @@ def _finest_of(box, size):
     return finest
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _sort(which, blocks, marks, order, first, last, new_box, new_link, new_mark):
     """Lay a block out anew with postings order[first:last] added.
 

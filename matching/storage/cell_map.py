@@ -11,7 +11,7 @@ With 50,000 subscriptions of the benchmark a message looks up 4.8 of its 9.7 ter
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.storage.cells import LATTICE_BITS, box_of
 
 #: Words of a map at most: 128 KiB, which stay in a core's own cache.
@@ -52,7 +52,7 @@ def _place_of(cell_map, term):
     return ((np.int64(term) * 0x61C88647 & 0xFFFFFFFF) * cell_map.shape[0]) >> 32
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def enter_posting(cell_map, term, word):
     """Add the cells of a posting's box (a word of `matching.storage.cells`)."""
     left, bottom, right, top = box_of(word)
@@ -66,7 +66,7 @@ def enter_postings(cell_map, term, box):
         enter_posting(cell_map, term[i], box[i])
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def select_terms(messages, row, cell_map, cells, selected):
     """Write the terms of a message that may have a posting in its cells into selected (int64[terms]); returns how many.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int64
 from matching.storage.cell_blocks import BUCKETS, CUTS, LEVELS, MORE, NO_SECOND, SORTED, START, TAIL, slot_of
 from matching.storage.cell_map import cells_of, select_terms
@@ -49,7 +49,7 @@ STAGE_NAMES = ("met_box", "passed_mark", "had_keywords")
 
 
 class Sieve(NamedTuple):
-    """Kernel view of the marks by which candidates fall (`matching.storage.marks`).
+    """Kernel view of the marks by which candidates fall (`matching.storage.marks`), if there are any.
 
     marks : uint64[p]           of the postings, by place
     of_messages : uint64[rows]
@@ -61,7 +61,7 @@ class Sieve(NamedTuple):
     stages: Int64
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def on_lattice(messages, row, world_west, world_south, steps_per_degree):
     """(usable, left, bottom, right, top) of a message; one with a NaN is not usable: it meets nothing."""
     west, south, east, north = messages.west[row], messages.south[row], messages.east[row], messages.north[row]
@@ -85,7 +85,7 @@ def look_up(blocks, terms, which):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def runs_of(left, bottom, right, top, blocks, which, count):
     """How many runs `find_cuts` may write. A block adds more than one a level only for a message of several cells."""
     if left == right and bottom == top:
@@ -104,7 +104,7 @@ def runs_of(left, bottom, right, top, blocks, which, count):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_last, run_level, run_cut):
     """Write the runs of a message; returns how many.
 
@@ -171,7 +171,7 @@ def find_cuts(left, bottom, right, top, blocks, which, count, run_first, run_las
     return runs
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
     """Turn cuts into places and leave empty runs out; returns (runs left, postings in them)."""
     runs, length = 0, 0
@@ -192,7 +192,7 @@ def find_runs(blocks, count, run_first, run_last, run_level, run_cut):
     return runs, length
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def sift(sieve, row, count, candidates):
     """Keep the candidates, places, whose mark shares no bit with that of the message; returns how many."""
     # Prefetched in a loop of its own, so that the misses overlap.
@@ -212,8 +212,7 @@ def sift(sieve, row, count, candidates):
 def walk(left, bottom, right, top, row, blocks, sieve, runs, run_first, run_last, run_level, candidates):
     """Write the places whose words the message reaches into candidates (int64[postings]); returns how many.
 
-    Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared. Without
-    a sieve (None) nothing is compiled for it.
+    Written as 2 * place, plus one where a lattice coordinate is equal, so that the degrees have to be compared.
     """
     reach = message_word(left, bottom, right, top)
     count = 0
@@ -232,7 +231,7 @@ def walk(left, bottom, right, top, row, blocks, sieve, runs, run_first, run_last
             word = blocks.box[place] ^ bits
             candidates[count] = place
             count += ((reach - (word & LANES)) & ~word & GUARDS) == GUARDS
-    if sieve is not None:
+    if sieve.marks.shape[0] > 0:
         count = sift(sieve, row, count, candidates)
     # One less in each lane tests for strictly inside; failing that, a side is equal. A loop of its own, so that all
     # links are prefetched before `verify` reads the first.
@@ -244,7 +243,7 @@ def walk(left, bottom, right, top, row, blocks, sieve, runs, run_first, run_last
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def has_term(table, messages, row, term):
     """Whether the message whose terms stand in the table has a term."""
     there = table[term & (TABLE - 1)]
@@ -323,10 +322,7 @@ def match(
     messages, first_row, blocks, cell_map, sieve, columns, world_west, world_south, steps_per_degree, seen, out_slot,
     out_row,
 ):  # fmt: skip
-    """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`.
-
-    `sieve` is None in an index without marks, for which the kernel is compiled apart: it pays nothing for them.
-    """
+    """Match rows from `first_row` on; see `CellTermIndex.scan` for what is returned, `verify` for `seen`."""
     found, scanned, verified = 0, 0, 0
     # Scratch of a whole batch, as long as its largest message needs.
     which = np.empty(64, np.int64)

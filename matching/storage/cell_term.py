@@ -158,8 +158,7 @@ class CellTermIndex:
             self._seen = np.zeros(self.subscriptions.slots.capacity, np.uint8)
         columns = self.subscriptions.columns
         frame = (self.space.west, self.space.south, self._steps_per_degree)
-        sieve = None if self._marker is None else Sieve(self._mark, marks, self.stages)
-        blocks = self._blocks()
+        sieve, blocks = Sieve(self._mark, marks, self.stages), self._blocks()
         return match(messages, first_row, blocks, self._map, sieve, columns, *frame, self._seen, slots, rows)
 
     def arrays(self) -> dict[str, np.ndarray]:

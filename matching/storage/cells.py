@@ -12,7 +12,7 @@ the guard bits carry its level.
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 
 FINEST = 14
 LATTICE_BITS = 15
@@ -95,7 +95,7 @@ def box_of(word):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def fitting_level(west, south, east, north, finest):
     """The finest level, not beyond `finest`, at which a box covers at most two cells a side; level 0 always does."""
     # Two cells, not one: else the smallest box across the middle of the world would stand at level 0.
@@ -109,7 +109,7 @@ def fitting_level(west, south, east, north, finest):
     return level
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def cell_range(west, south, east, north, level):
     """First and last column, first and last row of the cells that a box covers at a level."""
     shift = LATTICE_BITS - level
@@ -127,7 +127,7 @@ def bucket_of(level, column, row, buckets):
     return ((code * 0x61C88647 & 0xFFFFFFFF) * np.int64(buckets)) >> 32
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def buckets_covered(west, south, east, north, level, buckets, out):
     """Write the distinct buckets of a subscription's cells into out (int64[4]); that of the lower left cell is first.
 

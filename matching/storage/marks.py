@@ -13,7 +13,7 @@ part of any state. Words, `not_keywords` and shapes leave no mark.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.attributes import MISSING_KEY
 from matching.conditions import ABSENT, ANY_OF, NONE_OF, WITHIN
 from matching.filter_programs import ARGUMENT_AT, LENGTH_AT
@@ -125,7 +125,7 @@ def _named(filters, slots):
     return attribute[:count], key[:count]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _stretch(bounds, field, key):
     """The stretch of a key: how many of a field's bounds are not beyond it."""
     low, high = 0, _BOUNDS

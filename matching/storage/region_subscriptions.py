@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import UNKNOWN_TERM, Float64, Int32, Int64, SubscriptionTable
 from matching.storage.slots import SlotMap, as_input, grown
@@ -135,7 +135,7 @@ class RegionSubscriptions:
         self._terms = grown(self._terms, wanted)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def box_meets(region, slot, second, west, south, east, north):
     """Whether the slot's first (or second) box shares a point with a rectangle, exactly.
 
@@ -151,7 +151,7 @@ def box_meets(region, slot, second, west, south, east, north):
     return from_lon <= east and west <= to_lon and region[slot, 1] <= north and south <= region[slot, 3]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def region_meets(region, slot, west, south, east, north):
     """Whether the slot's region, in one box or two, shares a point with a rectangle, exactly."""
     # Few regions cross the antimeridian: only those have a second box to test.
@@ -160,7 +160,7 @@ def region_meets(region, slot, west, south, east, north):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def term_in(terms, first, last, term):
     """Whether terms[first:last] has the term. Linear: messages are short, and most calls come after a filter."""
     for i in range(first, last):  # noqa: SIM110 - numba knows no any() over a generator
@@ -169,7 +169,7 @@ def term_in(terms, first, last, term):
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def all_terms_in(pool, position, terms, first, last):
     """Whether terms[first:last] has every keyword from pool[position] to the end of its subscription."""
     while True:

@@ -9,7 +9,7 @@ from copy import copy
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.errors import EngineError
 from matching.model import Int32, Int64
 
@@ -156,8 +156,23 @@ def longer(array: np.ndarray, needed) -> np.ndarray:
     if needed <= array.shape[0]:
         return array
     copy = np.empty((2 * needed,) + array.shape[1:], array.dtype)  # noqa: RUF005 - numba unpacks no tuple here
-    copy[: array.shape[0]] = array
+    for i in range(array.size):
+        copy.flat[i] = array.flat[i]
     return copy
+
+
+@njit_inner_no_refcount
+def put(target, first, values):
+    """In a kernel: `target[first : first + n] = values`, for which Numba would compile the text of an error (2 s)."""
+    for i in range(values.shape[0]):
+        target[first + i] = values[i]
+
+
+@njit_inner_no_refcount
+def put_row(target, row, values):
+    """In a kernel: `target[row] = values`, for the same reason."""
+    for i in range(values.shape[0]):
+        target[row, i] = values[i]
 
 
 def cache_aligned(count: int, words: int) -> Int64:
@@ -196,7 +211,7 @@ def home_of(number, places):
     return ((folded * 0x9E3779B1 & 0xFFFFFFFF) * places) >> 32
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def find_slot(index, numbers, number):
     """Slot of one number, -1 if it is not there. For use inside other kernels."""
     # The table is never fuller than `_FULLEST`, so an empty place ends every search.

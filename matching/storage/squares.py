@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.space import Space
 from matching.storage.slots import home_of
 
@@ -73,7 +73,7 @@ def columns_of(earth, x, half_width, side):
     return first, last, max(other_first, last + 1), other_last
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def grid_for(sides, radius, widest):
     """The finest grid in which the ball is at most `widest` cells wide, -1 if there is none."""
     grid = -1

@@ -6,7 +6,7 @@ whether two texts may share a keyword.
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 
 
 @njit(cache=True, nogil=True)
@@ -23,7 +23,7 @@ def largest_term(c, slots):
     return largest
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def capacity_for(count, added, spare):
     """Places a list of `count` that must take `added` more is given: exact at first, then one in `spare` more."""
     return added if count == 0 else count + added + (count + added) // spare + 2
@@ -55,7 +55,7 @@ def count_added(c, slots, count, capacity, added, spare):
     return needed, posted
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def bit_of(term):
     """The bit of a keyword in a signature, uint32; other keywords may have the same."""
     return np.uint32(1) << np.uint32((np.int64(term) * 0x9E3779B1 & 0xFFFFFFFF) >> 27)

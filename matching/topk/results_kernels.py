@@ -6,7 +6,7 @@ by `matching.topk.results`.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.storage.block_pool import allocate_block, forget_free, free_block
 from matching.storage.prefetch import prefetch
 
@@ -62,7 +62,7 @@ def pack(v, order, sizes):
     forget_free(v, end)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _copy_entry(v, source, target):
     """Copy an entry from one place of the pool to another; in count windows seq and life are the same array."""
     v.score[target] = v.score[source]
@@ -390,7 +390,7 @@ def _offer(v, slot, seq, life, score, k):
     v.oldest[slot] = min(v.oldest[slot], life)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _drop_dominated(v, first, end, k):
     """Drop entries from `first` on that k others dominate, which outlive them (spec 2.1); returns the end."""
     kept = first
@@ -402,7 +402,7 @@ def _drop_dominated(v, first, end, k):
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _shift_up(column, first, end):
     """Move entries [first, end) one place up."""
     part = column[first : end + 1]
@@ -411,7 +411,7 @@ def _shift_up(column, first, end):
         part[at] = part[at - np.uint64(1)]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _move_block(v, slot, new_class, sizes):
     """Move a slot's entries to a block of another size; False if the pool has no such block left."""
     # allocated first: if it fails, nothing has changed

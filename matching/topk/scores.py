@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.geo.sphere import EARTH_RADIUS_M, distance_to, least_angle_squared
 
 #: Added to every bound: float32 rounding of its parts stays below 2e-6, and stored unit vectors may have norms up to
@@ -15,7 +15,7 @@ from matching.geo.sphere import EARTH_RADIUS_M, distance_to, least_angle_squared
 SLACK = np.float32(1e-5)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def exact_score(c, slot, term, place, terms, weights):
     """Score of a pair if `term` is its first common term, else NaN. `place` is the message's (`point_of`).
 
@@ -44,14 +44,14 @@ def exact_score(c, slot, term, place, terms, weights):
     return slot_score(c, slot, place, text)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def slot_score(c, slot, place, text):
     """Score of a subscription by its slot and a message from the text part."""
     distance = distance_to(place, c.x[slot], c.y[slot], c.z[slot])
     return whole_score(distance, c.max_distance[slot], c.alpha[slot], text)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def whole_score(distance, max_distance, alpha, text):
     """Score of a subscription and a message from its distance and its text part: the expression of `matching.naive`."""
     # divided, not multiplied by 1 / MaxDist, which has other last bits

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32, Int64
 from matching.pieces import BETWEEN_COLUMNS
 from matching.text import MAX_TERM_CHARACTERS, cut_words
@@ -245,7 +245,7 @@ def _cut(data, offsets, row, characters, table, scratch, tokens, ends, unsure, w
     return row, 0
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _without_entities(data, at, end, out):
     """Copy a text without its entities; returns the length, or `_NOT_SURE` where one is none of the commonest."""
     length = 0
@@ -264,7 +264,7 @@ def _without_entities(data, at, end, out):
     return length
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _entity_end(data, at, end):
     """Place of the semicolon of the entity that begins at an ampersand; that of the ampersand if none does."""
     close = at + 1
@@ -284,7 +284,7 @@ def _entity_end(data, at, end):
     return close if found and close < end and data[close] == _SEMICOLON else at
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _common_entity(data, at, close):
     """The ASCII character of an entity, 0 for one that is not among the commonest."""
     length, second, third = close - at - 1, data[at + 1], data[at + 2]
@@ -300,7 +300,7 @@ def _common_entity(data, at, close):
     return 0
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _normalise(data, at, end, characters, code_points, kinds, wanted):
     """Write the code points of a normalised text, and their classes; returns their number, or `_NOT_SURE`."""
     length = marks = last = 0
@@ -361,7 +361,7 @@ def _decode(data, at, end):
     return (np.int64(0), 0) if overlong or surrogate or code_point > 0x10FFFF else (code_point, size)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _cut_one(code_points, kinds, length, table, pieces, tokens, count):
     """Append the tokens of one normalised text, two at most for a code point; returns the number of tokens then."""
     at, first = 0, count
@@ -420,7 +420,7 @@ def _join(tokens, count, once, twice):
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _name_end(code_points, kinds, at, length):
     """Where a name with signs behind its letter ends, such as `c++`; the place itself if none begins here."""
     letter, rest = code_points[at], length - at
@@ -431,7 +431,7 @@ def _name_end(code_points, kinds, at, length):
     return at
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _is_net(code_points, kinds, at, length):
     """Whether `net` is there, and nothing that goes on."""
     if length - at < 3 or code_points[at] != _N or code_points[at + 1] != _E or code_points[at + 2] != _T:
@@ -439,18 +439,18 @@ def _is_net(code_points, kinds, at, length):
     return length - at == 3 or not _in_tag(kinds[at + 3])
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _is_mark(kind):
     return kind in (MARK, UNSPACED_MARK)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _in_tag(kind):
     """Whether a tag has characters of this class."""
     return kind in (WORD, UNSPACED, LOW_LINE) or _is_mark(kind)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _cut_run(code_points, kinds, at, length, table, pieces, tokens, count):
     """Append the characters and the pairs of a run of a script without spaces; returns its end, and the number."""
     characters = 0
@@ -468,7 +468,7 @@ def _cut_run(code_points, kinds, at, length, table, pieces, tokens, count):
     return at, count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _link_end(code_points, kinds, at, length):
     """Where the link that begins at a place ends; the place itself if none does."""
     rest = length - at
@@ -489,7 +489,7 @@ def _link_end(code_points, kinds, at, length):
     return end
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _is_authority(code_points, at, length):
     """Whether `://` is there."""
     if at + 2 >= length:
@@ -497,7 +497,7 @@ def _is_authority(code_points, at, length):
     return code_points[at] == _COLON and code_points[at + 1] == _SLASH and code_points[at + 2] == _SLASH
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _in_link(code_points, kinds, at):
     """Whether a link goes on through a character: a printable one of ASCII, a letter, digit or mark with spaces."""
     return 33 <= code_points[at] <= 126 or kinds[at] == WORD or kinds[at] == MARK
@@ -527,7 +527,7 @@ def _encode(code_point, out, at):
     return at + size
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _find_or_enter(table, new, stop):
     """Number of the token whose bytes stand behind the others, from `new` to `stop`; they stay there if it is new."""
     size, key = stop - new, _key_of(table, new, stop)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.languages import MARK, Piece, language_and_text, message_pieces
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64
 from matching.pieces import JOINED, JOINED_ID, NAMED_ID
-from matching.storage.slots import grown
+from matching.storage.slots import grown, put
 from matching.storage.sorting import ascending
 from matching.text import in_case_of, is_pair, named_by
 from matching.vocabulary import Vocabulary
@@ -293,7 +293,7 @@ def _find(tokens, cuts, id_of, named_words, seen_in, first_text, first_ids, foun
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _as_known(term, first_id):
     """An id, or `_UNKNOWN` if it is lower than the first one that is known; the same of one for matching alone."""
     if term <= NAMED_ID:
@@ -367,11 +367,11 @@ def _unit(idf, terms, counts, weights, start, stop):
         weights[place] = np.float32(idf[terms[place]] * counts[place] / norm)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _sort(values, count):
     """Sort the first values in place."""
     if count > _FEW:
-        values[:count] = values[ascending(values[:count])]
+        put(values, 0, values[ascending(values[:count])])
         return
     for place in range(1, count):
         value, before = values[place], place - 1

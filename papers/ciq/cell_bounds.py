@@ -9,7 +9,7 @@ digits, only the place is tested: `worth` is S and `reach` the best score that a
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.model import Float32, Float64, Int32
 from papers.ciq.celled_lists import MOST_BUCKETS
 from papers.ciq.quadtree import distance_to_box
@@ -39,7 +39,7 @@ def reach_of(alpha, distance, max_distance):
     return np.float32(reach * _UPWARDS if reach > 0.0 else reach / _UPWARDS)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def reach_in_box(c, slot, west, south, side, max_distance):
     """`reach_of` a subscription and a square."""
     return reach_of(c.alpha[slot], distance_to_box(c.x[slot], c.y[slot], west, south, side), max_distance)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.model import Float64, Int32
 from matching.storage.slots import longer
 from papers.ciq.cell_bounds import bucket_of, is_spatial, place_of, reach_in_box
@@ -158,7 +158,7 @@ def spread(h, c, slots, worth, costs, max_distance):
 # -- probabilities
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def bin_of(relevance):
     """The bin of a text relevance, 0 for the best."""
     # the logarithm of 0 is undefined
@@ -187,7 +187,7 @@ def chance_of_text(h, keywords, least):
     return h.above[min(keywords, KEYWORDS) - 1, bin_of(least)]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def chance_of_keyword(h, c, slot):
     """Probability that a message has any of the keywords, if they were independent of each other."""
     none = 1.0
@@ -214,7 +214,7 @@ def lifetime_of(lived: float, ended: int, longest: int) -> float:
 # -- history
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def count_message(h, path, terms):
     """Count a message by cell and by term. O(depth + terms)."""
     for cell in path:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from papers.ciq.celled_lists import NONE, find_lists, key_of_list
 
 #: Above every association: the position of a cursor at the end of its list.
@@ -87,7 +87,7 @@ def no_candidates(slots: int) -> WalkCandidates:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def widest_of(batch, first_row):
     """Terms of the widest message from a row on, at least one."""
     widest = 1
@@ -96,13 +96,13 @@ def widest_of(batch, first_row):
     return widest
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def make_terms(widest):
     """Buffer for the terms of a message."""
     return Terms(np.empty(widest), np.empty(widest), np.empty(widest), np.empty(widest, np.uint32))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def make_cursors(buckets, widest):
     """Cursors for the lists of each bucket, `buckets * widest` of them in all."""
     n = buckets * widest
@@ -174,7 +174,7 @@ def candidates_of(v, path, terms, worth, factor, buckets, cursors, in_bucket, fo
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
     """Walk the lists of one bucket side by side; `text` is 0 where only the place is bounded."""
     for i in range(first, last):
@@ -219,7 +219,7 @@ def _walk(v, worth, text, factor, cursors, first, last, found, count, counters):
                 _leave_block(v, cursors, i, worth, text, factor)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _find_block(v, cursors, i, block, worth, text, factor):
     """Put a cursor on the first posting of the first block, from this one on, that is not skipped."""
     most = text * worth.whole[cursors.term[i]]
@@ -236,7 +236,7 @@ def _find_block(v, cursors, i, block, worth, text, factor):
     cursors.low[i], cursors.high[i] = math.inf, -math.inf
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _leave_block(v, cursors, i, worth, text, factor):
     """Advance to the next block; the one read to its end has lost dropped postings, and gets its current extremes."""
     block = cursors.block[i]

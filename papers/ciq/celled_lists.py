@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.errors import ConfigError
 from matching.model import Float32, Float64, Int32, Int64, UInt8
 from matching.storage.block_pool import allocate_block, free_block
@@ -227,7 +227,7 @@ class CelledLists:
         )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def key_of_list(cell, term):
     """Cell and term in one number."""
     return (np.int64(cell) << 31) | np.int64(term)
@@ -242,7 +242,7 @@ def _home(key, places):
     return ((mixed * 0xC2B2AE35 & 0xFFFFFFFF) * places) >> 32
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def find_lists(v, key):
     """The first list of a cell and term, -1 if there is none; the others follow through `next_list`."""
     place = _home(key, v.index.shape[0])
@@ -270,7 +270,7 @@ def _index_all(v):
             _enter(v, each)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _list_of(v, cell, term, bucket):
     """The list of a cell, term and bucket; added if missing, for which the caller has reserved capacity."""
     key = key_of_list(cell, term)

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.decay.scores import background_of, probability
 from matching.storage.term_lists import bit_of
 from papers.ciq.cell_bounds import is_spatial
@@ -30,7 +30,7 @@ _MOST = 1e147
 _WIDER = 1.0 + 1e-6
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _left_of(key, time):
     """What is left at a time of a score, or less."""
     # of two numbers as large as years in half-lives; the difference is as good as the keys that it must bound
@@ -96,7 +96,7 @@ def rests_of(c, slots, fading):
     return alone
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def bound_terms(terms, counts, length, fading, most_common, worth):
     """What the terms of a message are worth, if they are the first that are shared.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.decay.scores import length_of, text_relevance
 from matching.half_life import DecayParameters
 from matching.model import Float64, Int32, MessageBatch
@@ -137,7 +137,7 @@ def _count_places(c, slots, h, depth):
         h.facts[PLACES] += 1.0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def remember(h, path, terms, counts, length, lifted):
     """Take a message into the history. O(depth + terms)."""
     text = int(h.facts[MESSAGES]) % h.size.shape[0]

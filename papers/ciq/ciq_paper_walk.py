@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from matching.cumulative.results import A_RESULT, POOL_FULL, offer
 from matching.decay.scores import background_of, key_of, length_of, lift, probability, relevance, text_relevance
 from matching.filters import message_passes
@@ -74,7 +74,7 @@ def scan(c, best, filters, v, h, batch, first_row, fading, reference, bounded, d
     return batch.seq.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _evaluated(c, v, path, worth, factor, bounded, buckets, cursors, in_bucket, text_of, found, counters, walked):
     """Find the subscriptions that lemmas 3 and 1 cannot skip for a message; returns their number."""
     terms = text_of[0]
@@ -103,7 +103,7 @@ def _evaluated(c, v, path, worth, factor, bounded, buckets, cursors, in_bucket, 
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _walk(c, v, worth, text, factor, bounded, cursors, first, last, text_of, found, count, counters, walked):
     """Walk the lists of one bucket side by side."""
     terms, counts, length, fading = text_of
@@ -155,7 +155,7 @@ def _walk(c, v, worth, text, factor, bounded, cursors, first, last, text_of, fou
                 _leave_block(v, cursors, i)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _is_skipped(v, worth, text, factor, cursors, first, last, i):
     """Lemma 3: whether no subscription in the block of cursor `i`, at its first posting, can take the message."""
     block = cursors.block[i]
@@ -166,7 +166,7 @@ def _is_skipped(v, worth, text, factor, cursors, first, last, i):
     return needed_text(v.low[block], v.high[block], factor) >= text * most
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _enter_block(v, cursors, i, block):
     """Put a cursor on the first posting of a block, or at the end of its list."""
     cursors.block[i] = block
@@ -179,7 +179,7 @@ def _enter_block(v, cursors, i, block):
     cursors.low[i], cursors.high[i] = math.inf, -math.inf
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _leave_block(v, cursors, i):
     """Advance to the next block; the one that was read loses dropped postings and gets its current extremes."""
     block = cursors.block[i]

@@ -7,7 +7,7 @@ outer border of the square, or beyond it, belongs to the cell next to it.
 
 import math
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 
 #: Edges are powers of two, so that cells are exact.
 _WHOLE = 1.0
@@ -18,7 +18,7 @@ def cells_down_to(depth: int) -> int:
     return (4 ** (depth + 1) - 1) // 3
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def quarter_of(x, y, middle_x, middle_y):
     """Which quarter of a cell a point lies in, 0 to 3, by the middle of the cell."""
     # a point on the middle belongs to one side only: else a message would meet a subscription in two cells

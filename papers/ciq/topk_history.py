@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float32, Float64, Int32
 from matching.storage.point_subscriptions import Subscriptions
 from matching.storage.slots import resized
@@ -142,7 +142,7 @@ def _keep(h, nth, terms, weights):
         h.terms[text, i], h.weights[text, i] = terms[i], weights[i]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def remember(h, path, terms, weights):
     """Take a message into the history. O(depth + terms)."""
     _keep(h, int(h.facts[PLACES]), terms, weights)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.geo.sphere import point_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -49,7 +49,7 @@ def raise_thresholds(v, slots, scaled):
             association = v.next[association]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _bound_terms(terms, weights, worth):
     """What the terms of a message are worth, if they are the first that are shared."""
     square = 0.0

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.region_messages import Messages
@@ -178,7 +178,7 @@ def _below(trie, tree, stack, node, first, low, high, depth):
     return depth, end
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _prune(
     trie, tree, low, high, cell, hits, many, terms, reach, narrow, marks, verify_by, stack, nodes, candidates, cells,
     count,
@@ -252,7 +252,7 @@ def _kind_of(messages, row):
     return 0 if is_point else 1, min(log2_of(size), _LENGTHS - 1)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _sure_until(messages, row, last_row, habit):
     """End of the messages from `row` on that take the trie by habit, without an estimate of costs."""
     # At the latest the next message in `_ONE_IN`, which is estimated in spite of its habit.
@@ -280,7 +280,7 @@ def _match(
     )  # fmt: skip
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _match_rows(
     messages, first_row, last_row, boxes, trie, tree, habit, columns, world_west, world_south, steps_per_degree,
     filter_by, verify_by, choices, scratch, out_slot, out_row,

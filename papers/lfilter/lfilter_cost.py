@@ -14,7 +14,7 @@ After a change of a kernel, `skyray bench boolean --figure choice` shows whether
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from papers.lfilter.lfilter_parts import log2_of
 from papers.lfilter.mbr_trie import END_CHILD, FIRST_CHILD, LOW, OWN
 from papers.lfilter.mbr_trie_build import BLOCK
@@ -41,13 +41,13 @@ SAMPLE = 16
 ESTIMATE_ABOVE, ESTIMATE_ABOVE_WIDE, ESTIMATE_ABOVE_NS = 0.3, 2.0, 2_000.0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def root_cost(terms):
     """Expected nanoseconds of probing the first level of the trie with `terms` terms."""
     return TERM_NS * terms
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def trie_cost(trie, hits, many, terms):
     """Expected nanoseconds of a walk of the trie from the `many` nodes hit at its first level. O(many).
 
@@ -65,13 +65,13 @@ def trie_cost(trie, hits, many, terms):
     return cost
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def direct_cost(lists, entries, terms):
     """Expected nanoseconds of a scan of `lists` lists that have `entries` entries in all."""
     return lists * LIST_NS + entries * (ENTRY_NS + ENTRY_AND_TERM_NS * terms)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def prune_cost(entries, nodes):
     """Expected nanoseconds of pruning a list by `nodes` nodes of the trie, each found in it by binary search."""
     return nodes * log2_of(entries) * LIST_STEP_NS + entries * PRUNED_ENTRY_NS
@@ -83,7 +83,7 @@ def pays_to_prune(entries, nodes, terms):
     return prune_cost(entries, nodes) < direct_cost(0.0, entries, terms)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def pruned_cost(lists, entries, nodes, terms):
     """Expected nanoseconds of `lists` lists, each pruned or scanned, whichever is cheaper."""
     if lists <= 0.0:
@@ -93,7 +93,7 @@ def pruned_cost(lists, entries, nodes, terms):
     return lists * (LIST_NS + min(prune_cost(np.int64(each), nodes), direct_cost(0.0, each, terms)))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def entries_of(tree, lists, listed):
     """Number of entries of the first `listed` lists of `lists` (int64[]) together. O(listed)."""
     entries = np.int64(0)
@@ -102,7 +102,7 @@ def entries_of(tree, lists, listed):
     return entries
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def lists_within(tree, left, bottom, right, top, stack):
     """Expected number of lists, and of entries in them, that a rectangle touches, regardless of text.
 

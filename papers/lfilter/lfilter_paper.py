@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int32
 from matching.space import Space
 from matching.storage.cells import box_of
 from matching.storage.region_messages import Messages
+from matching.storage.slots import put
 from papers.lfilter.lfilter import LFilter
 from papers.lfilter.lfilter_cost import lists_within
 from papers.lfilter.lfilter_parts import (
@@ -155,7 +156,7 @@ def _divide_leaves(word, tau_num, finest_level):
         if end - first <= tau_num or level == finest_level:
             while used + end - first > entry.shape[0]:
                 entry = _twice(entry)
-            entry[used : used + end - first] = waiting[first:end]
+            put(entry, used, waiting[first:end])
             used += end - first
             head[node, 5] = used
             end = first
@@ -210,7 +211,7 @@ def _find(facts, first_level, terms):
     return steps
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _prunes(facts, level, entries, terms):
     """Whether a list is pruned by the nodes below a level rather than verified directly (equations 5 and 6)."""
     here = facts.level[level + 1] if level + 1 < facts.level.shape[0] else 0.0
@@ -222,14 +223,14 @@ def _prunes(facts, level, entries, terms):
     return pruned <= entries * facts.of[_KEYWORDS] * _log(terms)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _way(trie, node, terms):
     """The cheaper way to find the children of a node that match: `PROBE_TRIE` if |T| log |n| < |n| log |T|."""
     children = trie.head[node, END_CHILD] - trie.head[node, FIRST_CHILD]
     return PROBE_TRIE if terms * _log(children) < children * _log(terms) else PROBE_TOKEN_SET
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _walk(trie, boxes, terms, reach, marks, stack, candidates):
     """Visit the trie from its root; returns (candidates, ranks and children read)."""
     scanned, last, count, depth = 0, terms.shape[0], 0, 1
@@ -248,7 +249,7 @@ def _walk(trie, boxes, terms, reach, marks, stack, candidates):
     return count, scanned
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _prune(trie, tree, facts, low, high, cell, terms, reach, narrow, marks, stack, nodes, candidates, cells, count):
     """Candidates among the entries [low, high) of one list, by the trie from its root or directly, node by node."""
     last, scanned, depth = terms.shape[0], 0, 1
@@ -299,7 +300,7 @@ def _match(
     )  # fmt: skip
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _match_rows(
     messages, first_row, last_row, boxes, trie, tree, facts, columns, world_west, world_south, steps_per_degree,
     choices, scratch, pieces, hits, out_slot, out_row,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.boolean.engine import BooleanEngine
 from matching.model import Int32
 from matching.space import Space
@@ -231,7 +231,7 @@ class PartedEngine(BooleanEngine):
         """As `_scan`, for one part and the rows up to `last_row`."""
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def scratch_for(messages, first_row, last_row, candidates, lists):
     """Scratch for these rows of a part; `candidates` is the larger of ranks and entries of lists."""
     longest = 1
@@ -251,7 +251,7 @@ def scratch_for(messages, first_row, last_row, candidates, lists):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def text_bit(term):
     """Bit of a term in the signature of a text."""
     return np.uint64(1) << np.uint64(term & 63)
@@ -270,13 +270,13 @@ def is_set(marks, place):
     return marks[place >> 6] >> np.uint64(place & 63) & np.uint64(1)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def is_marked(marks, term):
     """1 if a message may have the term, 0 if it has not."""
     return is_set(marks, _mark_of(term))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def may_carry(marks, text):
     """Whether a message may have the keywords of a box, by `PartBoxes.text`: wrong for one in thousands if short."""
     # The rarest keyword first: it is the one that most messages lack.
@@ -288,7 +288,7 @@ def may_carry(marks, text):
     return True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def mark_terms(marks, terms, first, last):
     """Mark terms[first:last] in a zeroed table (uint64[MARK_WORDS]); returns their signature."""
     signature = np.uint64(0)
@@ -299,7 +299,7 @@ def mark_terms(marks, terms, first, last):
     return signature
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def clear_terms(marks, terms, first, last):
     """Undo `mark_terms`."""
     for j in range(first, last):
@@ -307,7 +307,7 @@ def clear_terms(marks, terms, first, last):
         marks[_mark_of(terms[j]) >> 6] = np.uint64(0)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def first_not_below(values, low, high, wanted):
     """First place in values[low:high] (ascending) that is not below `wanted`; `high` if there is none."""
     while low < high:
@@ -319,7 +319,7 @@ def first_not_below(values, low, high, wanted):
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def log2_of(count):
     """Steps of a binary search among `count`."""
     steps = 1
@@ -446,7 +446,7 @@ def _describe(slots, columns, world_west, world_south, steps_per_degree, slot, w
             count += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def interleave(value):
     """Spread 15 bits out, a zero bit after each: half of a Morton code."""
     value = np.int64(value)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.region_messages import Messages
@@ -167,7 +167,7 @@ def probe(trie, node, terms, first, last, reach, marks, strategy, stack, depth):
     return depth, looked
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def probe_root(trie, terms, step, reach, marks, strategy, stack):
     """`probe` for the root and every `step`-th term of a message; by the directory unless a strategy is forced."""
     last = terms.shape[0]
@@ -241,7 +241,7 @@ def match_part(
     )  # fmt: skip
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def match_by_trie(
     messages, first_row, last_row, boxes, trie, columns, world_west, world_south, steps_per_degree, strategy,
     most_hits, scratch, out_slot, out_row,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from matching.model import Int32
 from matching.space import Space
 from matching.storage.region_messages import Messages
@@ -111,7 +111,7 @@ def quadtree_view(arrays: Arrays) -> Quadtree:
     return Quadtree(*(as_input(arrays[name], dtype) for name, dtype in columns))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def shares_a_term(tokens, low, high, terms, marks):
     """Whether tokens[low:high] and a message's terms, both ascending, share one: the side that is cheaper probes."""
     last = terms.shape[0]
@@ -136,7 +136,7 @@ def shares_a_term(tokens, low, high, terms, marks):
     return False
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def find_lists(tree, left, bottom, right, top, terms, signature, marks, stack, lists):
     """Cells that a message may match in, with a list; returns (how many, cells visited)."""
     count, visited, depth = 0, 0, 1
@@ -188,7 +188,7 @@ def meets_within(reach, box):
     return ((reach - np.int64(box)) & NARROW_GUARDS) == NARROW_GUARDS
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def sift(tree, low, high, reach, marks, cell, candidates, cells, count):
     """Append the entries [low, high) that may match; the arrays have capacity for all. Returns the new count.
 
@@ -217,7 +217,7 @@ def _match(
     )  # fmt: skip
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _match_rows(
     messages, first_row, last_row, boxes, tree, columns, world_west, world_south, steps_per_degree, scratch, out_slot,
     out_row,

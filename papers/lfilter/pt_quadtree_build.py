@@ -8,10 +8,10 @@ leaf). Pivotal tokens are as in the paper. `papers.lfilter.pt_quadtree` walks wh
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.storage.cells import FINEST, box_of, cell_range, fitting_level
 from matching.storage.region_subscriptions import RegionColumns
-from matching.storage.slots import as_input, longer
+from matching.storage.slots import as_input, longer, put
 from matching.storage.sorting import ascending
 from papers.lfilter.lfilter_parts import first_not_below, interleave, text_bit
 
@@ -262,7 +262,7 @@ def greedy_pivots(ranks, slot, columns, out):
             for i in range(begin, end):
                 hit[pairs[i] & 0xFFFF] = True
         most = next_most
-    out[:chosen] = out[:chosen][ascending(out[:chosen])]
+    put(out, 0, out[ascending(out[:chosen])])
     return chosen
 
 
@@ -273,7 +273,7 @@ def _among(tokens, low, high, token):
     return place < high and tokens[place] == token
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _all_tokens(head, entry, slot, columns):
     """Pivotal tokens of every cell with all below it: tokens, and [first, last) of each cell, last -1 for too many."""
     nodes = head.shape[0]
@@ -285,7 +285,7 @@ def _all_tokens(head, entry, slot, columns):
         count = greedy_pivots(entry[head[node, 4] : head[node, 5]], slot, columns, pivots)
         is_open = count == _OPEN
         if not is_open:
-            buffer[:count] = pivots[:count]
+            put(buffer, 0, pivots[:count])
         for quarter in range(4):
             child = head[node, quarter]
             if child < 0 or is_open:
@@ -309,7 +309,7 @@ def _all_tokens(head, entry, slot, columns):
         if distinct > MOST_TOKENS:
             continue
         tokens = longer(tokens, used + distinct)
-        tokens[used : used + distinct] = in_order[:distinct]
+        put(tokens, used, in_order[:distinct])
         used += distinct
         limits[node, 1] = used
     return tokens[:used], limits

@@ -1,9 +1,9 @@
 """Cuckoo filters for the keywords of tree nodes: small tables of fingerprints, without false negatives.
 
-A bucket is one int64. In a leaf's filter it has 4 fingerprints of 10 bits, each with a reference count of 5 bits: the
-number of pairs of entry and term with this fingerprint in this pair of buckets. So deleting a term never deletes one
-that collides with it; a saturated count stays until the filter is rebuilt. Inner nodes never delete: their buckets have
-6 fingerprints and no counts.
+A bucket is one int64. In the paper's form it has 4 fingerprints of 10 bits, each with a reference count of 5 bits: in
+a leaf the number of pairs of entry and term with this fingerprint in this pair of buckets. So deleting a term never
+deletes one that collides with it; a saturated count stays until the filter is rebuilt. Inner nodes never delete. In our
+form they alone have filters, and a bucket has 6 fingerprints and no counts.
 
 Filters are blocks of one pool, of 2**`bits` words. A fingerprint that is present takes no further place.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.model import Int64
 from matching.storage.slots import resized
 
@@ -25,8 +25,8 @@ _KICKS = 200
 #: Positions in `meta`, and how many sizes of blocks there are.
 POOL_END, _FREE, _CLASSES = 0, 1, 24
 _NONE = -1
-#: (places in a bucket, bits of a place) of leaves and of inner nodes.
-LEAF, INNER = (4, 15), (6, 10)
+#: (places in a bucket, bits of a place) in the paper's form and in ours.
+FOUR, SIX = (4, 15), (6, 10)
 #: The lowest and the highest bit of each of the six places of ten bits.
 _ONES, _HIGHEST = 0x4010040100401, 0x802008020080200
 
@@ -53,7 +53,7 @@ def grown(filters: KeywordFilters, words: int) -> KeywordFilters:
     return filters._replace(words=resized(filters.words, used + used // 4 + words))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def allocate_block(filters, bits):
     """Start of a block of 2**bits empty buckets, -1 if the pool is exhausted."""
     start = filters.meta[_FREE + bits]
@@ -70,7 +70,7 @@ def allocate_block(filters, bits):
     return start
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def free_block(filters, start, bits):
     """Return a block to the free list."""
     filters.words[start] = filters.meta[_FREE + bits]
@@ -90,7 +90,7 @@ def hash_term(term):
     return x | 1 if x & _MASK == 0 else x
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _other(bucket, fingerprint, last):
     """The second bucket of a fingerprint; of that, the first one again."""
     # by XOR with a number below the count of buckets, which has to be a power of two for that
@@ -121,7 +121,7 @@ def may_contain(words, start, bits, hashed, shape):
 
 @njit(cache=True, nogil=True)
 def contains(words, start, bits, hashed):
-    """`may_contain` for the filter of an inner node, all places of both buckets at once.
+    """`may_contain` for buckets of six places, all places of both buckets at once.
 
     A lane of ten bits is zero where the fingerprint matches; subtracting one from every lane borrows into its highest
     bit there. A borrow reaches only lanes above, so a set bit means that some lane matches.
@@ -137,18 +137,18 @@ def contains(words, start, bits, hashed):
 
 @njit_no_refcount
 def add(words, start, bits, hashed, shape):
-    """Add a term: 0 if its fingerprint was present (a leaf counts it), 1 if it takes a new place, -1 if there was no
-    place: some term has been lost and the filter must be rebuilt.
+    """Add a term: 0 if its fingerprint was present (buckets of four count it), 1 if it takes a new place, -1 if there
+    was no place: some term has been lost and the filter must be rebuilt.
     """
     last = (1 << bits) - 1
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
     for where in (bucket, _other(bucket, fingerprint, last)):
-        # Counted, not stored again: two buckets of a leaf have eight places, and the ninth message with a common word
-        # would find none.
+        # Counted, not stored again: two buckets have eight places, and the ninth message with a common word would find
+        # none.
         at = _place_of(words[start + where], fingerprint, shape)
         if at >= 0:
-            # leaves count; a saturated count stays
+            # a saturated count stays
             if shape[1] > 10 and (words[start + where] >> (at + 10)) & _MOST < _MOST:
                 words[start + where] += np.int64(1) << (at + 10)
             return 0
@@ -181,7 +181,7 @@ def remove_entry(words, start, bits, hashed):
     fingerprint = hashed & _MASK
     bucket = (hashed >> 10) & last
     for where in (bucket, _other(bucket, fingerprint, last)):
-        at = _place_of(words[start + where], fingerprint, LEAF)
+        at = _place_of(words[start + where], fingerprint, FOUR)
         if at >= 0:
             references = (words[start + where] >> (at + 10)) & _MOST
             # saturated: the true count is unknown, and deleting could cause a false negative

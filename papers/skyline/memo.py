@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.model import Int32, Int64
 from matching.storage.slots import home_of
 
@@ -66,7 +66,7 @@ def find(memo, number):
     return entry
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def note_ended(memo, number, stamp):
     """One more entry of an object is obsolete: the one with this stamp."""
     # the tree is not searched for that entry, which is the point: it may be in any leaf
@@ -83,7 +83,7 @@ def note_ended(memo, number, stamp):
     memo.obsolete[entry] += 1
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def is_superseded(memo, number, stamp):
     """Whether an entry of an object with this stamp is obsolete."""
     # nothing has ended that is still in the tree: no search
@@ -93,7 +93,7 @@ def is_superseded(memo, number, stamp):
     return entry >= 0 and stamp < memo.latest[entry]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def note_cleaned(memo, number):
     """An obsolete entry of an object was removed from the tree; the object is dropped with the last one."""
     entry = find(memo, number)

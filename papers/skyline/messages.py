@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int32, Int64, MessageBatch, centres
 from matching.storage.slots import SlotMap, grown
 
@@ -137,7 +137,7 @@ def _compact(log, live, terms):
             end += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def object_of(log, slot):
     """Number of the object of a message."""
     if log.object.shape[0] == 0:
@@ -145,7 +145,7 @@ def object_of(log, slot):
     return log.object[slot]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def lived_at(log, slot, as_of):
     """Whether a message in the tree was alive at a boundary; always True if the log keeps no ends."""
     if log.ended.shape[0] == 0:
@@ -154,7 +154,7 @@ def lived_at(log, slot, as_of):
     return log.seq[slot] <= as_of.last_seq and log.life[slot] > as_of.floor and log.ended[slot] > as_of.number
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def spatial_relevance(lon, lat, region):
     """1 in the middle of a rectangle (float64[4], degrees), 0 at its corners; bit for bit the oracle's expressions."""
     west, south, east, north = region[0], region[1], region[2], region[3]
@@ -221,7 +221,7 @@ def heap_expired(heap, place, size, life, floor, out):
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _rise(heap, place, life, at):
     slot = heap[at]
     while at > 0:

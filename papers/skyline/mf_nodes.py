@@ -1,14 +1,17 @@
-"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables and marks of leaves."""
+"""Node data of the memo-and-filter R-tree: filters of keywords, and the lookup tables of leaves.
+
+Leaves have marks in our form and filters in the paper's, whose filters all have buckets of four places.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int8, Int32, Int64
 from papers.skyline import filters as filters_module
 from papers.skyline import memo as memo_module
-from papers.skyline.filters import FULLEST, INNER, LEAF, KeywordFilters
+from papers.skyline.filters import FOUR, FULLEST, SIX, KeywordFilters
 from papers.skyline.memo import Memo
 from papers.skyline.messages import object_of
 from papers.skyline.rtree import FANOUT, LISTS, STACK, WRITES, RTree
@@ -18,8 +21,6 @@ _SPARE, _DOUBLINGS = 1.25, 3
 NO_FILTER = -1
 #: Bits of both words of a mark that stand for terms; terms of a message for which scratch is preallocated.
 _TERM_BITS, _MORE_BITS, USUAL_TERMS = 55, 63, 64
-#: Position in the `state` of nodes.
-LEAF_FILTERS = 2
 
 
 class Nodes(NamedTuple):
@@ -27,14 +28,14 @@ class Nodes(NamedTuple):
 
     stack : int8[n, FANOUT + 1]   leaves: at the newest version of an object how many versions of it are here, else 0
     mark : int64[n, 2, FANOUT + 1]
-                                  leaves: of each entry, see `mark_of`
+                                  leaves: of each entry, see `mark_of`; int64[n, 0, FANOUT + 1] in the paper's form
     start : int64[n]              first bucket of the filter
     bits : int8[n]                the filter has 2**bits buckets; -1 without one
     places : int32[n]             places taken in the filter
     built : int32[n]              places taken when it was built
     below : int32[n]              entries below
     stale : int32[n]              inner nodes: entries below that were removed since the filter was built
-    state : int64[3]              entries in the tree, cursor of the cleaner, whether leaves have filters
+    state : int64[2]              entries in the tree, cursor of the cleaner
     """
 
     stack: Int8
@@ -95,7 +96,7 @@ def _tag_of(number):
     return (((number ^ (number >> 20)) & 0x7FFFFFFF) * 0x9E3779B1 >> 20) & 0xFF
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def hash_terms(log, slot, out):
     """Hashes of a message's terms, into out if it is long enough; returns them (int64[terms])."""
     count = log.term_count[slot]
@@ -105,13 +106,27 @@ def hash_terms(log, slot, out):
     return hashed
 
 
+@njit(cache=True, nogil=True)
+def has_marks(mf):
+    """Whether leaves have marks (our form), not filters (the paper's)."""
+    return mf.nodes.mark.shape[1] > 0
+
+
 @njit_no_refcount
 def has_filter(mf, node):
-    # inner nodes always; leaves have marks, and filters only to compare with the paper
-    return mf.tree.level[node] > 0 or mf.nodes.state[LEAF_FILTERS] != 0
+    return mf.tree.level[node] > 0 or not has_marks(mf)
 
 
 @njit_no_refcount
+def may_contain(mf, node, hashed):
+    """Whether a node's filter may contain a hashed term."""
+    words, start, bits = mf.filters.words, mf.nodes.start[node], mf.nodes.bits[node]
+    if has_marks(mf):
+        return filters_module.contains(words, start, bits, hashed)
+    return filters_module.may_contain(words, start, bits, hashed, FOUR)
+
+
+@njit_inner_no_refcount
 def add_keywords(mf, node, hashed):
     """Add hashed terms to a node's filter: 0 if nothing changed, 1 if something did, -1 if it is full."""
     nodes = mf.nodes
@@ -122,19 +137,19 @@ def add_keywords(mf, node, hashed):
     if bits < 0:
         return -1
     leaf = mf.tree.level[node] == 0
-    most = FULLEST * (LEAF[0] if leaf else INNER[0]) * (1 << bits)
+    most = FULLEST * (SIX if has_marks(mf) else FOUR)[0] * (1 << bits)
     # a leaf counts references: it changes even if no term takes a new place
     changed = 1 if leaf else 0
     for each in hashed:
         # counted even if present: both buckets had to be read
         mf.tree.meta[LISTS] += 1
-        if leaf:
-            answer = filters_module.add(mf.filters.words, start, bits, each, LEAF)
         # nearly always true: in inner nodes the same terms come again and again
-        elif filters_module.contains(mf.filters.words, start, bits, each):
+        if not leaf and may_contain(mf, node, each):
             continue
+        if has_marks(mf):
+            answer = filters_module.add(mf.filters.words, start, bits, each, SIX)
         else:
-            answer = filters_module.add(mf.filters.words, start, bits, each, INNER)
+            answer = filters_module.add(mf.filters.words, start, bits, each, FOUR)
         if answer < 0:
             return -1
         if answer == 1:
@@ -146,14 +161,14 @@ def add_keywords(mf, node, hashed):
     return changed
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def drop_filter(mf, node):
     if mf.nodes.bits[node] >= 0:
         filters_module.free_block(mf.filters, mf.nodes.start[node], mf.nodes.bits[node])
         mf.nodes.bits[node] = NO_FILTER
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def build_filter(mf, log, node, places):
     """Build the filter of a node from all entries below it, with capacity for at least `places`.
 
@@ -164,7 +179,7 @@ def build_filter(mf, log, node, places):
         # entries are counted all the same, so that callers treat leaves like other nodes
         nodes.below[node], nodes.stale[node] = tree.count[node], 0
         return True
-    per_bucket = LEAF[0] if tree.level[node] == 0 else INNER[0]
+    per_bucket = (SIX if has_marks(mf) else FOUR)[0]
     bits = 0
     while FULLEST * per_bucket * (1 << bits) < _SPARE * places:
         bits += 1
@@ -209,7 +224,7 @@ def build_filter(mf, log, node, places):
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def is_outdated(mf, node):
     """Whether an inner filter may have enough outdated terms to be worth a rebuild.
 
@@ -233,7 +248,7 @@ def places_of(mf, log, node):
     return places
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def needed_words(mf, log, leaf, terms):
     """Upper bound of the words that an insertion into a leaf takes."""
     words, node = np.int64(terms), np.int64(leaf)
@@ -248,7 +263,7 @@ def needed_words(mf, log, leaf, terms):
 # -------------------------------------------------------------------------------------------------- lookup tables
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def is_obsolete(mf, log, slot):
     """Whether the memo says that an entry is obsolete."""
     return memo_module.is_superseded(mf.memo, object_of(log, slot), log.seq[slot])
@@ -261,7 +276,9 @@ def _look_up(mf, log, leaf, number):
     mark = mf.nodes.mark[leaf]
     for i in range(count):
         # the tag first: an entry's object is a read far away
-        if mark[0, i] >> _TERM_BITS == tag and object_of(log, mf.tree.child[leaf, i]) == number:
+        if has_marks(mf) and mark[0, i] >> _TERM_BITS != tag:
+            continue
+        if object_of(log, mf.tree.child[leaf, i]) == number:
             return i
     return count
 
@@ -275,16 +292,19 @@ def push(mf, log, leaf, slot):
     # seqs ascend, so the newcomer is the newest of its object, and goes before the others
     for i in range(count, at, -1):
         child[i], stack[i] = child[i - 1], stack[i - 1]
-        mark[0, i], mark[1, i] = mark[0, i - 1], mark[1, i - 1]
+    for word in range(mark.shape[0]):
+        for i in range(count, at, -1):
+            mark[word, i] = mark[word, i - 1]
     child[at], stack[at] = slot, 1
-    mark[0, at], mark[1, at] = mark_of(log, slot)
+    if has_marks(mf):
+        mark[0, at], mark[1, at] = mark_of(log, slot)
     tree.count[leaf] = count + 1
     if at < count:
         stack[at] = stack[at + 1] + 1
         stack[at + 1] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def arrange(mf, log, leaf):
     """Sort the entries of a leaf into a lookup table, and recompute its stacks and marks."""
     stack, mark, entries = mf.nodes.stack[leaf], mf.nodes.mark[leaf], mf.tree.child[leaf]
@@ -304,4 +324,5 @@ def arrange(mf, log, leaf):
             top = i
         stack[i] = 0
         stack[top] += 1
-        mark[0, i], mark[1, i] = mark_of(log, entries[i])
+        if has_marks(mf):
+            mark[0, i], mark[1, i] = mark_of(log, entries[i])

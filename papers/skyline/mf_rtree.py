@@ -3,7 +3,8 @@
 - A message that ends is noted in the *update memo* (`papers.skyline.memo`). Its entry stays until its leaf is
   cleaned, by an insertion into it or by the cleaning cursor.
 - Each inner node has a *cuckoo filter* of the keywords below (`papers.skyline.filters`), rebuilt when much
-  below it has changed; each entry of a leaf has a *mark*, a bit signature of its object and terms.
+  below it has changed; each entry of a leaf has a *mark*, a bit signature of its object and terms. In the paper's form
+  (`MfRtreePaper`) each leaf has a filter and no marks.
 - The entries of a leaf are its *lookup table*: versions of an object together, the newest first. Queries read only the
   newest (`papers.skyline.mf_search`).
 
@@ -14,7 +15,7 @@ data" (section 3.2.2), with the memo's bookkeeping after Silva, Xiong and Aref, 
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.errors import ConfigError, EngineError
 from matching.space import Space
 from matching.storage.slots import resized
@@ -86,7 +87,7 @@ class MfRtree(TreeWindow):
     arrival_rate_per_s : float
         Messages a second, for T_clean: a busier stream is cleaned less often.
     bounded : bool             clean full leaves before they are split, and all leaves in turn; not with "off"
-    leaf_filters : bool        cuckoo filters with reference counts in leaves too, as in the paper
+    leaf_filters : bool        leaves have filters in place of marks, and all filters buckets of four, as in the paper
 
     Raises
     ------
@@ -119,10 +120,10 @@ class MfRtree(TreeWindow):
         tree = rtree_module.new_rtree()
         count = tree.count.shape[0]
         nodes = Nodes(
-            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, 2, FANOUT + 1), np.int64),
+            np.zeros((count, FANOUT + 1), np.int8), np.zeros((count, 0 if leaf_filters else 2, FANOUT + 1), np.int64),
             np.zeros(count, np.int64), np.full(count, NO_FILTER, np.int8), np.zeros(count, np.int32),
             np.zeros(count, np.int32), np.zeros(count, np.int32), np.zeros(count, np.int32),
-            np.array([0, 0, leaf_filters], np.int64),
+            np.zeros(2, np.int64),
         )  # fmt: skip
         self.mf = Mf(tree, nodes, filters_module.new_filters(), memo_module.new_memo())
 
@@ -199,26 +200,41 @@ class MfRtree(TreeWindow):
 
 
 class MfRtreePaper(MfRtree):
-    """The same in the paper's form: filters with reference counts in leaves too, and nothing but its threshold cleans.
+    """The same in the paper's form: filters of table 4 in every node, no marks, and cleaning on touch alone.
 
     Parameters
     ----------
-    space, kept_boundaries, arrival_rate_per_s    as of `MfRtree`
+    space, kept_boundaries, cleaning, arrival_rate_per_s
+        As of `MfRtree`; the paper's C1 is "threshold", C2 is "all".
 
     Notes
     -----
-    A message that ends without a later version in its leaf is never taken out, so the index grows with the stream.
+    A message that ends without a later version in its leaf is never taken out by C1, so the index grows with the
+    stream. Differs from the paper: each of the four places of a bucket has a reference count of 5 bits beside its 10,
+    and a filter is enlarged at 93 % load, not 95 %.
     """
 
     name = "mf_rtree_paper"
 
-    def __init__(self, space: Space, kept_boundaries: int = 0, *, arrival_rate_per_s: float = 1000.0):
+    def __init__(
+        self,
+        space: Space,
+        kept_boundaries: int = 0,
+        *,
+        cleaning: str = "threshold",
+        arrival_rate_per_s: float = 1000.0,
+    ):
         super().__init__(
-            space, kept_boundaries, arrival_rate_per_s=arrival_rate_per_s, bounded=False, leaf_filters=True
+            space,
+            kept_boundaries,
+            cleaning=cleaning,
+            arrival_rate_per_s=arrival_rate_per_s,
+            bounded=False,
+            leaf_filters=True,
         )
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _clean(mf, log, leaf, limit, oldest, removed, progress):
     """Remove obsolete entries from a leaf: for each object with more than `limit` of them, all of them.
 
@@ -251,7 +267,7 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
             # in place: `kept` is never ahead of the read position
             if k < stays:
                 tree.child[leaf, kept], stack[leaf, kept] = slot, stays if k == 0 else 0
-                for word in range(2):
+                for word in range(mf.nodes.mark.shape[1]):
                     mf.nodes.mark[leaf, word, kept] = mf.nodes.mark[leaf, word, i + k]
                 kept += 1
                 continue
@@ -268,7 +284,7 @@ def _clean(mf, log, leaf, limit, oldest, removed, progress):
     return count - before
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _forget_keywords(mf, log, leaf, slots):
     """Delete the keywords of removed entries from a leaf's filter, if it has one; count them as stale above."""
     nodes, words = mf.nodes, mf.filters.words
@@ -352,7 +368,7 @@ def _insert(mf, log, slots, limit, oldest, bounded, removed, progress):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _split_upwards(mf, log, node):
     """Split an overflowing node, and those above that overflow by it; returns whether all filters could be built."""
     tree, nodes = mf.tree, mf.nodes

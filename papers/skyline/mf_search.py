@@ -10,12 +10,11 @@ queries read only the newest of each object.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner_no_refcount
 from matching.storage.prefetch import prefetch
 from papers.skyline import filters as filters_module
-from papers.skyline.filters import LEAF
 from papers.skyline.messages import spatial_relevance, text_relevance
-from papers.skyline.mf_nodes import LEAF_FILTERS, bits_of, has_filter
+from papers.skyline.mf_nodes import bits_of, has_filter, has_marks, may_contain
 from papers.skyline.rtree import FANOUT, ROOT, STACK
 
 #: Leaves whose entries are verified together.
@@ -40,7 +39,6 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
     """
     child, count, level = mf.tree.child, mf.tree.count, mf.tree.level
     box = mf.tree.box
-    leaves_have_filters = mf.nodes.state[LEAF_FILTERS] != 0
     stack, leaves = np.empty(STACK, np.int32), np.empty(_TOGETHER + FANOUT, np.int32)
     # one place more, since entries are written before they are counted
     entries = (_TOGETHER + FANOUT) * FANOUT + 1
@@ -57,7 +55,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
         row, many = ends[query], 0
         stack[0], height = mf.tree.meta[ROOT], 1
         # no message has any of the keywords: the query ends here
-        if level[stack[0]] > 0 and not _may_contain(mf, stack[0], hashed):
+        if level[stack[0]] > 0 and not _may_contain_any(mf, stack[0], hashed):
             height = 0
         while height:
             height -= 1
@@ -66,7 +64,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                 leaves[0], many = node, 1
                 break
             visits[0] += 1
-            to_leaves = level[node] == 1 and not leaves_have_filters
+            to_leaves = level[node] == 1 and has_marks(mf)
             for i in range(count[node]):
                 below = child[node, i]
                 # all four comparisons in any case: which boxes meet is unpredictable
@@ -80,7 +78,7 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
                     # written in any case, and overwritten by the next if it does not meet: no branch
                     leaves[many] = below
                     many += meets
-                elif meets and _may_contain(mf, below, hashed):
+                elif meets and _may_contain_any(mf, below, hashed):
                     if level[below] > 0:
                         stack[height] = below
                         height += 1
@@ -105,25 +103,18 @@ def search(mf, log, place, as_of, past, region, offsets, terms, first, ends, fou
     return region.shape[0]
 
 
-@njit_no_refcount
-def _may_contain(mf, node, hashed):
+@njit_inner_no_refcount
+def _may_contain_any(mf, node, hashed):
     """Whether a node's filter, if it has one, may contain one of the hashed keywords."""
-    if not has_filter(mf, node):
-        return True
-    start, bits, words = mf.nodes.start[node], mf.nodes.bits[node], mf.filters.words
+    found = not has_filter(mf, node)
     for each in hashed:
-        # filters of inner nodes have no reference counts: `contains` compares all places of a bucket at once
-        if mf.tree.level[node] > 0:
-            if filters_module.contains(words, start, bits, each):
-                return True
-        elif filters_module.may_contain(words, start, bits, each, LEAF):
-            return True
-    return False
+        found = found or may_contain(mf, node, each)
+    return found
 
 
 @njit(cache=True, nogil=True)
 def _pick(mf, leaves, wanted, past, hits, picked, matched):
-    """Slots in leaves, newest versions only or all (`past`), whose marks match a keyword; returns how many.
+    """Slots in leaves, newest versions only or all (`past`), whose marks, if any, match a keyword; returns how many.
 
     hits : int64[keywords]    scratch
     matched : int64[n]        bit set, by slot: which of the first `_BITS` keywords its mark matches
@@ -141,9 +132,12 @@ def _pick(mf, leaves, wanted, past, hits, picked, matched):
         entries = np.int64(count[leaf])
         for k in range(wanted.shape[0]):
             one, two, has = wanted[k, 0], wanted[k, 1], np.int64(0)
-            # a bit for each entry, in one word: a loop without stores is vectorised
-            for i in range(entries):
-                has |= np.int64(((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two)) << i
+            if not has_marks(mf):
+                has = (np.int64(1) << entries) - 1
+            else:
+                # a bit for each entry, in one word: a loop without stores is vectorised
+                for i in range(entries):
+                    has |= np.int64(((mark[leaf, 0, i] & one) == one) & ((mark[leaf, 1, i] & two) == two)) << i
             hits[k] = has
             left |= has
         while left:
@@ -158,7 +152,7 @@ def _pick(mf, leaves, wanted, past, hits, picked, matched):
     return taken
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _verify(log, place, as_of, picked, matched, rectangle, keywords, seen, seen_place, found, row):
     """Write to `found` the picked messages that are alive, inside and share a keyword; returns the next free row."""
     west, south, east, north = rectangle[0], rectangle[1], rectangle[2], rectangle[3]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int8, Int32, Int64
 from matching.storage.slots import resized
 
@@ -79,7 +79,7 @@ def nodes_left(tree):
     return tree.count.shape[0] - tree.meta[USED]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def new_node(tree, level):
     """An empty node; there must be one left."""
     node = tree.meta[_FREE]
@@ -93,7 +93,7 @@ def new_node(tree, level):
     return node
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _free_node(tree, node):
     # loops over all nodes skip it by its level
     tree.level[node], tree.count[node], tree.parent[node] = _UNUSED, 0, tree.meta[_FREE]
@@ -101,7 +101,7 @@ def _free_node(tree, node):
     tree.meta[USED] -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def choose_leaf(tree, lon, lat):
     """The leaf for a point: at each level the child whose circumference grows least, of equals the smallest one.
 
@@ -137,7 +137,7 @@ def entry_box(tree, log, node, i, out):
             out[side] = tree.box[child, side]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def fit_box(tree, log, node):
     """Make a node's box the smallest around its entries; returns whether it changed. O(entries)."""
     west, south, east, north = np.inf, np.inf, -np.inf, -np.inf
@@ -152,7 +152,7 @@ def fit_box(tree, log, node):
     return changed
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def widen_box(tree, node, lon, lat):
     """Make a node's box contain a point; returns whether it changed."""
     box = tree.box[node]
@@ -170,7 +170,7 @@ def put(tree, node, i, child):
     tree.count[node] += 1
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def new_root(tree):
     """Put a node above the root, with the old root as its only entry and with its box; returns it."""
     old = tree.meta[ROOT]
@@ -241,7 +241,7 @@ def split(tree, log, node):
     return other
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def remove_empty(tree, node, gone):
     """Take an empty node out, and those above that become empty by it; the root may stay empty, as a leaf.
 
@@ -263,7 +263,7 @@ def remove_empty(tree, node, gone):
     return count, node
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def fit_upwards(tree, log, node):
     """Shrink the boxes of a node and of those above it, as far up as they change."""
     while node >= 0 and tree.count[node]:

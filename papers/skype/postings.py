@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
 from matching.storage.slots import resized
@@ -166,7 +166,7 @@ def _append(c, slots, v, added, max_distance, bounded):
                 v.rest[place] = (1.0 - c.alpha[slot]) * rest
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _move_list(v, c, term, added, bounded):
     """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]
@@ -181,7 +181,7 @@ def _move_list(v, c, term, added, bounded):
     v.capacity[term] = capacity
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _copy_place(v, c, source, target, bounded):
     """Copy a posting and update its position in the columns of its subscription."""
     slot = v.slot[source]

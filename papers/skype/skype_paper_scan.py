@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.geo.sphere import point_of
 from matching.storage.slots import longer
 from matching.topk.scores import slot_score
@@ -36,7 +36,7 @@ _EPS = 1e-7
 _SLACK = 1e-6
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _message_suffixes(batch, first_row, last_row, total, peak):
     """Sum and maximum of the weights of each message from each term on, and a zero behind its last."""
     first = batch.term_offsets[first_row]
@@ -49,7 +49,7 @@ def _message_suffixes(batch, first_row, last_row, total, peak):
             peak[j] = max(peak[j + 1], weight)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _find_list(tree, node, term):
     """The list of a term in a leaf, -1 if there is none."""
     start, mask = tree.table[node], tree.mask[node]
@@ -61,7 +61,7 @@ def _find_list(tree, node, term):
     return tree.lists[start + at]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _text_of(c, slot, term, place, terms, weights, total, peak, at_message, unseen):
     """Text similarity of a pair, NaN if `term` is not its first common one, -1 if it cannot be enough (Theorem 5.2).
 
@@ -98,7 +98,7 @@ def _text_of(c, slot, term, place, terms, weights, total, peak, at_message, unse
     return text
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _score_of(c, slot, place, text, counters):
     """Score of a message for a subscription whose text relevance `_text_of` says; NaN, which reaches no threshold, if
     another posting verifies the pair or none needs to."""

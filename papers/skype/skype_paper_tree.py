@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float32, Float64, Int32, Int64
 from matching.topk.engines.skype_tree import partition
 
@@ -241,7 +241,7 @@ def _fill_tables(cell, term, table, mask, keys, lists):
         keys[at], lists[at] = term[one], one
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def first_place(term, mask):
     """Where a term is looked for first in a table."""
     return (np.int64(term) * 0x9E3779B1 >> 15) & mask
@@ -256,7 +256,7 @@ def _stop(tree, group):
         tree.stop_kappa[p], tree.stop_steep[p], tree.stop_peak[p] = kappa, steep, peak
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _least_of_leaf(tree, node):
     """Recompute what a leaf needs at least, and the nodes above it."""
     least = np.inf

@@ -1,4 +1,4 @@
-"""The page of a server that asks for keys: one is typed, scopes are told in words, streams are opened with tickets."""
+"""The page of a server that asks for keys: one is typed, scopes are told in words, and the stream goes on."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from topology.settings import KEYS
 pytestmark = pytest.mark.browser
 
 
-def test_page_asks_for_a_key_and_its_stream_goes_on_with_a_new_ticket(tmp_path):
+def test_page_asks_for_a_key_and_its_stream_goes_on_after_a_crash(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     reader, feed = (create_key(out / KEYS, frozenset({scope}), None)[1] for scope in ("subscribe", "publish"))
@@ -53,16 +53,14 @@ def test_page_asks_for_a_key_and_its_stream_goes_on_with_a_new_ticket(tmp_path):
         seen.page.click("#publish button[type=submit]")
         seen.until(lambda: "does not allow this" in seen.text("#publish-answer"))
         assert "scope publish" in seen.text("#publish-answer")
-        # after a crash the stream goes on, with a ticket of the new server
+        # after a crash the stream goes on, and the key is in no URL
         kill(served)
         seen.until(lambda: seen.text("#status-word") == "Reconnecting")
         with Served(out, port=served.port):
             seen.until(lambda: seen.text("#status-word") == "Live")
             publish("bell 3")
             seen.until(lambda: [row["text"] for row in seen.rows()] == ["bell 3", "bell 1"])
-            streams = [url for url in asked if "/v1/updates" in url]
-            tickets = [url.split("ticket=")[1] for url in streams if "ticket=" in url]
-            assert len(set(tickets)) == len(tickets) > 1 and not any(reader in url for url in asked)
+            assert sum("/v1/updates" in url for url in asked) > 1 and not any(reader in url for url in asked)
             # the key is of this tab alone, and can be forgotten
             assert seen.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
             seen.page.click("#key")

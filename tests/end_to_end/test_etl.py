@@ -592,7 +592,7 @@ def test_etl_of_objects_keeps_every_version_in_the_order_of_the_input(spark, tmp
         flat | {"object_id": "a", "id": "v1", "price": 700},
         flat | {"object_id": "a", "id": "v1", "price": 700},  # sent again
         flat | {"object_id": "a", "id": "v1", "price": 600},  # not the same
-        {"id": "v2", "object_id": "a", "op": "delete"},
+        {"id": "v2", "object_id": "a", "deleted": True},
     ]
     source = write_lines(tmp_path / "raw.jsonl", *rows)
     manifest = run(spark, source, tmp_path / "etl", objects=True, attribute=("price:number",))
@@ -683,13 +683,16 @@ def test_etl_of_objects_writes_deletions_where_versions_end_by_time(spark, tmp_p
     assert verify_run(tmp_path / "out", None).exact
 
 
-def test_etl_of_tables_of_objects_ends_versions_by_time(spark, tmp_path):
-    """Cells of a CSV are text and may be empty; a Parquet table has numbers and nulls."""
-    begin, names = 1_600_000_000, ["object_id", "text", "lat", "lon", "time", "ttl_s", "expires_at"]
+def test_etl_of_tables_of_objects_ends_versions_by_time_and_by_deletions(spark, tmp_path):
+    """Cells of a CSV are text and may be empty; a Parquet table has numbers, truths and nulls."""
+    begin, names = 1_600_000_000, ["id", "object_id", "text", "lat", "lon", "time", "ttl_s", "expires_at", "deleted"]
     rows = [
-        ["a", "flat", 1.0, 1.0, begin, 60.0, None],
-        ["b", "flat", 1.0, 1.0, begin + 10, None, begin + 70],
-        ["c", "flat", 1.0, 1.0, begin + 100, None, None],
+        ["a1", "a", "flat", 1.0, 1.0, begin, 60.0, None, None],
+        ["b1", "b", "flat", 1.0, 1.0, begin + 10, None, begin + 70, False],
+        ["c", None, "flat", 1.0, 1.0, begin + 100, None, None, None],
+        ["d1", "d", "flat", 1.0, 1.0, begin + 101, None, None, None],
+        ["c", None, None, None, None, begin + 110, None, None, True],  # no place, and the object by its id
+        ["d2", "d", "sold", 1.0, 1.0, begin + 111, None, None, True],
     ]
     with (tmp_path / "raw.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([names, *(["" if one is None else one for one in row] for row in rows)])
@@ -697,5 +700,6 @@ def test_etl_of_tables_of_objects_ends_versions_by_time(spark, tmp_path):
     for source in ("raw.csv", "raw.parquet"):
         manifest = run(spark, tmp_path / source, tmp_path / f"{source}.etl", objects=True)
         messages, *_ = read(tmp_path / f"{source}.etl")
-        assert [(one["object_id"], one["op"]) for one in messages] == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 0)]
-        assert manifest["ended_by_time"] == 2
+        found = "".join(f"{one['object_id']}{one['op']} " for one in messages)
+        assert found == "a0 b0 a1 b1 c0 d0 c1 d1 " and messages[-1]["terms"] == []
+        assert (manifest["ended_by_time"], manifest["deletes"]) == (2, 4)

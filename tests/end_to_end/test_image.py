@@ -101,7 +101,7 @@ def test_commands_of_the_image_run_as_its_user_who_may_write_only_where_volumes_
     assert ended(images, volumes, "sh", "-ec", script).split() == [str(USER)]
     assert {(folder / name).stat().st_uid for folder, name in zip(volumes.values(), "ab", strict=True)} == {USER}
     version = ended(images, volumes, "skyray", "version")
-    assert "skyray 0.1.0" in version and "ray 2." in version and "pyspark not installed" in version
+    assert "skyray 0.2.0" in version and "ray 2." in version and "pyspark not installed" in version
     assert ended(images, volumes, "ray", "--version").startswith("ray, version")
     assert ended(images, volumes, "wget", "--version")
 

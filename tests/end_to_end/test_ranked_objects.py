@@ -59,7 +59,7 @@ def settings(tmp_path, name: str, **more) -> RunConfig:
 @pytest.mark.parametrize(
     ("router", "window"),
     [
-        ("hashing", "living"),
+        ("hashing", "time:40"),
         ("location", "count:25"),
         pytest.param("location", "living", marks=pytest.mark.long),
         pytest.param("hashing", "count:60", marks=pytest.mark.long),
@@ -76,8 +76,10 @@ def test_run_of_ranked_kinds_over_objects_is_exact(tmp_path, router, window):
     assert verdict.exact, verdict.render()
 
 
-@pytest.mark.parametrize("router", [pytest.param("hashing", marks=pytest.mark.long), "location"])
-def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_ends_the_same(tmp_path, router):
+@pytest.mark.parametrize(
+    ("router", "window"), [pytest.param("hashing", "living", marks=pytest.mark.long), ("location", "time:40")]
+)
+def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_ends_the_same(tmp_path, router, window):
     write_etl(tmp_path / "etl", versions(400, 4, 30))
     asked(tmp_path / "asked.jsonl")
     ended = []
@@ -85,7 +87,7 @@ def test_run_of_ranked_kinds_over_objects_saved_and_resumed_with_other_tasks_end
         saved = None
         for number, (bolts, until) in enumerate(lives):
             tasks = {"query_bolts": bolts, "tuple_bolts": bolts, "distribution_bolts": 2, "router": router}
-            plan = build_plan(settings(tmp_path, f"{name}{number}", **tasks))
+            plan = build_plan(settings(tmp_path, f"{name}{number}", window=window, **tasks))
             if until is None:
                 report = run_local(plan, seed=number, resume=saved)
                 figures = delivered([task.figures for task in report.components["delivery"].tasks])
@@ -102,13 +104,6 @@ def test_run_of_topk_over_objects_refuses_a_router_with_replicas_before_it_start
     asked(tmp_path / "asked.jsonl", kinds=("topk",))
     with pytest.raises(ConfigError, match=f"topk.*--router {router}"):
         run(settings(tmp_path, "out", router=router))
-
-
-def test_run_of_knn_over_objects_refuses_a_window_of_time_before_it_starts(tmp_path):
-    write_etl(tmp_path / "etl", versions(30, 5, 10))
-    asked(tmp_path / "asked.jsonl", kinds=("knn",))
-    with pytest.raises(ConfigError, match="knn.*living"):
-        run(settings(tmp_path, "out", window="time:60"))
 
 
 def test_run_of_messages_refuses_a_window_of_living_objects(tmp_path):

@@ -228,16 +228,10 @@ def test_deletion_needs_no_place_by_either_door(row):
     parsed = parse_message(row, SPACE, objects=True)
     assert not isinstance(parsed, str)
     assert (parsed.object_id, parsed.op, parsed.lon, parsed.lat) == ("o", DELETE, 0.0, 0.0)
-    cleaned = RowCleaner(EtlOptions(inputs=("x",), objects=True)).clean(
-        RawMessage(**{"op": "delete"} | without_mark(row))
-    )
+    cleaned = RowCleaner(EtlOptions(inputs=("x",), objects=True)).clean(RawMessage(**row))
     assert not isinstance(cleaned, str)
     assert (cleaned.message.object_id, cleaned.message.op) == ("o", DELETE) and np.isnan(cleaned.message.lon)
     assert parse_message({"id": "o", "op": "delete"}, SPACE) == "missing_coordinate"
-
-
-def without_mark(row):
-    return {name: value for name, value in row.items() if name != "deleted"}
 
 
 def test_oracle_of_objects_by_hand():

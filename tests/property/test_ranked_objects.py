@@ -28,15 +28,11 @@ RECIPES = {
     "deletions": replace(FEW, deletes=0.5),
     "wordless": replace(FEW, wordless=0.5),
     "of_a_count": replace(FEW, window="count:25", objects=30),
-    "of_a_time": replace(FEW, window="time:25", late=20, objects=30),
+    "of_a_time": replace(
+        FEW, window="time:25", late=24, objects=30, sizes=(3, 9), batches=24, arrivals=10, departures=9
+    ),
     "without_times": replace(FEW, untimed=0.3),
 }
-
-
-def recipes_of(name: str) -> list[Recipe]:
-    """Those whose window the kind takes."""
-    times = OF_OBJECTS.named(name).operator.serves_times_of_objects
-    return [recipe for recipe in RECIPES.values() if times or not recipe.window.startswith("time")]
 
 
 def kind_of(name: str, engine: str | None = None, index: str | None = None) -> Kind:
@@ -68,7 +64,7 @@ def differences(kind: Kind, recipe: Recipe, seed: int, restore: bool = False) ->
 @pytest.mark.parametrize(("name", "engine"), ENGINES)
 def test_ranked_kind_over_objects_equals_the_oracle(name, engine):
     compared = refills = 0
-    for number, recipe in enumerate(recipes_of(name)):
+    for number, recipe in enumerate(RECIPES.values()):
         found, count, asked = differences(kind_of(name, engine), recipe, number, restore=number % 3 == 2)
         assert not found, recipe
         compared, refills = compared + count, refills + asked
@@ -78,7 +74,7 @@ def test_ranked_kind_over_objects_equals_the_oracle(name, engine):
 @pytest.mark.parametrize(("name", "index"), WINDOW_INDEXES)
 def test_window_index_of_a_ranked_kind_over_objects_equals_the_oracle(name, index):
     filters = OF_OBJECTS.named(name).window(index).serves_filters  # what a subscription asks for is in its filter
-    for number, recipe in enumerate(recipes_of(name)):
+    for number, recipe in enumerate(RECIPES.values()):
         recipe = recipe if filters else replace(recipe, asking=0.0)
         assert not differences(kind_of(name, None, index), recipe, 20 + number, restore=number % 2 == 1)[0], list(
             RECIPES
@@ -100,8 +96,6 @@ def test_window_index_of_a_ranked_kind_over_objects_equals_the_oracle(name, inde
 def test_ranked_kind_over_any_objects_equals_the_oracle(
     name, seed, window, size, objects, deletes, late, wordless, restore
 ):
-    if window.startswith("time") and not OF_OBJECTS.named(name).operator.serves_times_of_objects:
-        window = "living"
     batches = {1: 60, 7: 20, 150: 2}[size]
     recipe = Recipe(window, batches, (0, size), late, objects, 8, 3, 3, wordless=wordless, deletes=deletes, asking=0.4)
     assert not differences(kind_of(name), recipe, seed, restore)[0]

@@ -15,6 +15,7 @@ from matching.attributes import NO_ATTRIBUTES, AttributeSchema
 from matching.fields import event_time_us
 from matching.iso_times import iso_times
 from matching.reasons import MAX_DEPTH, MAX_LINE_BYTES
+from matching.runs import runs
 from matching.space import Space
 from matching.validate import ParsedMessage
 from matching.vocabulary import Vocabulary
@@ -135,9 +136,10 @@ def compare(given, schema, named, space="earth", stems=""):
             made = expected.message_id == expected.content.hex()
             assert closed.message(place) == expected._replace(content=b""), given[row]
             assert (place in found.made) == made
-        ends = [last for _, last, _ in found.runs(len(given))]
+        parts = list(runs(found.rows, len(given)))
+        ends = [last for _, last, _ in parts]
         assert ends[-1:] == [len(given)] and ends == sorted(ends)
-        walked = [row for first, last, place in found.runs(len(given)) if place >= 0 for row in range(first, last)]
+        walked = [row for first, last, place in parts if place >= 0 for row in range(first, last)]
         assert walked == found.rows
     return len(found.rows)
 

@@ -32,6 +32,7 @@ class AnyWindow(RuleBasedStateMachine):
     def begin(self, cleaning, bounded, kept, objects):
         """Empty windows, of which trees may be told who speaks."""
         self.options = {"mf_rtree": {"cleaning": cleaning, "bounded": bounded}}
+        self.options["mf_rtree_paper"] = {"cleaning": cleaning}
         self.windows: dict[str, SkylineWindow] = {
             name: window(SPACE, kept, **self.options.get(name, {})) for name, window in WINDOWS.items()
         }

@@ -1,13 +1,14 @@
 """Subscriptions that are checked together become what they become one by one, whatever is in them."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching.fields import Refusal
+from matching.fields import Refusal, point_of
 from matching.kinds import KINDS
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import EARTH, Space
@@ -115,17 +116,48 @@ def compared(found):
     return found if isinstance(found, Refusal) else repr(tuple(found))
 
 
+def compare(checks, some, wanted, size):
+    """That rows checked so many at a time are those wanted; returns how many of them were plain."""
+    plain = 0
+    for first in range(0, len(some), size):
+        found, others = checks.check(some[first : first + size])
+        own, rows = wanted[first : first + size], some[first : first + size]
+        assert sorted([*found.rows, *others]) == list(range(len(own)))
+        assert {at: compared(one) for at, one in others.items()} == {at: compared(own[at]) for at in others}
+        alike = [own[at] for at in found.rows]
+        assert all(isinstance(one, ParsedSubscription) for one in alike), "none is refused in columns"
+        same_columns(found.table, build_table(alike, [0] * len(alike), [0] * len(alike)))
+        words = [found.words[a:b] for a, b in pairwise(found.word_offsets.tolist())]
+        assert [(one.subscription_id, list(one.words), one.unknown) for one in alike] == list(
+            zip(found.names, words, found.unknown.tolist(), strict=True)
+        )
+        # they have what nobody looks for in columns: no filter, no words but keywords
+        assert {(one.filter, one.others, one.stopped, one.until, one.broad, one.backfill) for one in alike} <= {
+            (b"", (), 0, None, False, None)
+        }
+        boxes = [
+            one.region if one.x != one.x else point_of(rows[at]) * 2 for at, one in zip(found.rows, alike, strict=True)
+        ]
+        assert boxes == list(map(tuple, found.boxes.tolist()))
+        plain += len(alike)
+    return plain
+
+
+def same_columns(found, wanted):
+    for name, column, like in zip(wanted._fields, found, wanted, strict=True):
+        assert column.dtype == like.dtype and column.shape == like.shape, name
+        assert np.array_equal(column, like, equal_nan=column.dtype.kind == "f"), name
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows(), max_size=60), st.sampled_from(SPACES), st.sampled_from([(0, ""), (100, ""), (100, "english")]))
 def test_rows_checked_together_are_those_checked_one_by_one(some, space, words):
     known = vocabulary(*words)
     if known.most_terms:
         known.admit(["udon"], 3)
-    wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
+    wanted = [subscription_row(row, known, space, KINDS) for row in some]
     for size in SIZES:
-        checks = SubscriptionRows(MessageWords(known), space, KINDS)
-        found = [one for first in range(0, len(some), size) for one in checks.check(some[first : first + size])]
-        assert list(map(compared, found)) == wanted
+        compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, size)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -135,15 +167,13 @@ def test_rows_with_one_odd_value_checked_together_are_those_checked_one_by_one(s
     known = vocabulary(*words)
     some = [row | {name: value} for row in GOOD_ROWS for name, values in VALUES.items() for value in values]
     some += [{name: value for name, value in row.items() if name != out} for row in GOOD_ROWS for out in row]
-    wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
+    wanted = [subscription_row(row, known, space, KINDS) for row in some]
     for size in (7, 50, len(some)):
-        checks = SubscriptionRows(MessageWords(known), space, KINDS)
-        found = [one for first in range(0, len(some), size) for one in checks.check(some[first : first + size])]
-        assert list(map(compared, found)) == wanted
+        compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, size)
 
 
 @pytest.mark.parametrize("space", SPACES[:3])
-def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
+def test_plain_rows_are_not_checked_one_by_one(space):
     rng = np.random.default_rng(4)
     some = [
         GOOD_ROWS[at % 5]
@@ -151,9 +181,16 @@ def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
         for at in range(500)
     ]
     known = vocabulary(1_000)
-    wanted = [compared(subscription_row(row, known, space, KINDS)) for row in some]
-    monkeypatch.setattr("matching.subscription_rows.subscription_row", None)
-    assert list(map(compared, SubscriptionRows(MessageWords(known), space, KINDS).check(some))) == wanted
+    wanted = [subscription_row(row, known, space, KINDS) for row in some]
+    assert compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, 500) == 500
+    odd = SubscriptionRows(MessageWords(known), space, KINDS).check([*some[:9], {}, *some[9:19]]).plain
+    assert odd.rows == [*range(9), *range(10, 20)]
+    for first, last in ((0, 19), (3, 3), (2, 11), (11, 19)):
+        part = odd.part(first, last)
+        same_columns(part.table, odd.table.take(np.arange(first, last)))
+        assert (part.rows, part.names) == (odd.rows[first:last], odd.names[first:last])
+        assert part.word_offsets.tolist() == [0, *np.cumsum(np.diff(odd.word_offsets)[first:last])]
+        assert part.words == odd.words[odd.word_offsets[first] : odd.word_offsets[last]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -162,7 +199,7 @@ def test_plain_rows_are_not_checked_one_by_one(space, monkeypatch):
 )
 def test_rows_that_were_checked_before_words_came_have_the_terms_of_those_checked_after(some, admitted):
     known = vocabulary(100)
-    checked = SubscriptionRows(MessageWords(known), SPACES[0], KINDS).check(some)
+    checked = [subscription_row(row, known, SPACES[0], KINDS) for row in some]
     before = [(row, one) for row, one in zip(some, checked, strict=True) if isinstance(one, ParsedSubscription)]
     known.admit(sorted(word for word in admitted if known.id_of(word) is None), 3)
     after = [subscription_row(row, known, SPACES[0], KINDS) for row, _ in before]
@@ -186,7 +223,9 @@ def test_words_that_are_admitted_between_two_blocks_have_their_ids():
     some = [row | {"keywords": ["udon", "soba", "ramen"]} for row in GOOD_ROWS]
 
     def unknown():
-        return {(one.unknown, len(one.terms)) for one in checks.check(some) if isinstance(one, ParsedSubscription)}
+        plain = checks.check(some).plain
+        assert len(plain.rows) == len(some)
+        return set(zip(plain.unknown.tolist(), np.diff(plain.table.term_offsets).tolist(), strict=True))
 
     assert unknown() == {(2, 1)}
     known.admit(["udon"], 3)

@@ -110,14 +110,15 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
     """Filters never deny, lookup tables are in order, and the memo counts what is obsolete."""
     tree, nodes, filters, memo = window.mf
     log = window.log.view
+    marks = nodes.mark.shape[1] > 0
+    shape = cuckoo.SIX if marks else cuckoo.FOUR
     for node, slots in below.items():
-        shape = cuckoo.LEAF if tree.level[node] == 0 else cuckoo.INNER
         if not slots:
             continue
         assert nodes.below[node] == len(slots)
         if tree.level[node] == 0:
             check_leaf(window, node, slots)
-            if not nodes.state[2]:
+            if marks:
                 continue
         words = filters.words[nodes.start[node] : nodes.start[node] + (1 << nodes.bits[node])]
         places = [(int(word) >> (i * shape[1])) & 1023 for word in words for i in range(shape[0])]
@@ -135,7 +136,7 @@ def check_mf(window: MfRtree, below: dict[int, list[int]]) -> None:
 
 
 def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
-    """The lookup table of a leaf is in order, and every entry bears its mark."""
+    """The lookup table of a leaf is in order, and every entry bears its mark if there are marks."""
     log, nodes = window.log.view, window.mf.nodes
     keys = [(number_of(log, slot), -int(log.seq[slot])) for slot in slots]
     tops = [i for i in range(len(keys)) if i == 0 or keys[i][0] != keys[i - 1][0]]
@@ -143,7 +144,8 @@ def check_leaf(window: MfRtree, node: int, slots: list[int]) -> None:
     assert len(tops) == len(stacks), "versions of an object stand together"
     assert all(keys[i] < keys[i + 1] for i in range(len(keys) - 1) if i + 1 not in tops), "the newest first"
     wanted = [stacks[keys[i][0]] if i in tops else 0 for i in range(len(keys))]
-    assert nodes.mark[node, :, : len(slots)].T.tolist() == [[*map(int, mark_of(log, slot))] for slot in slots]
+    if nodes.mark.shape[1]:
+        assert nodes.mark[node, :, : len(slots)].T.tolist() == [[*map(int, mark_of(log, slot))] for slot in slots]
     assert nodes.stack[node, : len(slots)].tolist() == wanted
 
 

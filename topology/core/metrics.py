@@ -47,10 +47,11 @@ class LatencyHistogram:
             some = seconds.tolist() if isinstance(seconds, np.ndarray) else [seconds]
             weights = counts.tolist() if isinstance(counts, np.ndarray) else [counts] * len(some)
             for value, weight in zip(some, weights, strict=True):
-                bucket = math.floor(math.log2(max(value * 1e6, 0.5)) * _PER_DOUBLING) + 1
-                self.counts[min(max(bucket, 0), _BUCKETS - 1)] += weight
-                if weight > 0:
-                    self.max_s = max(self.max_s, value)
+                us = value * 1e6
+                bucket = int(math.log2(us) * _PER_DOUBLING) + 1 if us >= 1.0 else 0
+                self.counts[bucket if bucket < _BUCKETS else _BUCKETS - 1] += weight
+                if weight > 0 and value > self.max_s:
+                    self.max_s = value
             return
         values = np.maximum(np.asarray(seconds, np.float64), 0.0)
         weights = np.broadcast_to(np.asarray(counts, np.int64), values.shape)

@@ -79,6 +79,7 @@ def keep(table: Table) -> Table:
     views: dict[int, np.ndarray] = {}
     sealed: Any = _seal(table, views)
     distinct = {id(array): array for array in views.values() if array.nbytes}
+    _kept_kinds.add(type(table))
     for each in (table, sealed):
         _KEPT[id(each)] = each, sealed, distinct
     return sealed
@@ -86,6 +87,13 @@ def keep(table: Table) -> Table:
 
 #: What `keep` has sealed: by identity the table, its sealed form, and the distinct arrays of that with any bytes.
 _KEPT: dict[int, tuple[tuple[Any, ...], tuple[Any, ...], dict[int, np.ndarray]]] = {}
+#: Their classes.
+_kept_kinds: set[type] = set()
+#: The last large table of arrays that was sealed, with the same; replaced as one, since several threads may seal.
+_last: tuple[tuple[Any, ...], dict[int, np.ndarray]] = ((), {})
+#: The tuple classes that were met, and whether they have more than `_LARGE` fields.
+_tables: dict[type, bool] = {}
+_LARGE = 8
 
 
 class _UnfitError(Exception):
@@ -107,13 +115,15 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
 
     A small batch has some hundred fields, most of them empty columns: all checks
     of a field are in this loop, by exact type first, and a tuple all of whose arrays are read-only stays as it is.
+    The messages of a batch go on from task to task: the last such table is known again.
     """
+    global _last
     fields: list[Any] | None = None
     for place, field in enumerate(value):
         kind, sealed = type(field), field
         if kind in _SCALARS:
             continue
-        if kind is _PLAIN_ARRAY or isinstance(field, np.ndarray):
+        if kind is _PLAIN_ARRAY or (kind not in _tables and isinstance(field, np.ndarray)):
             number = id(field)
             if number in views:
                 sealed = views[number]
@@ -124,9 +134,12 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                     sealed = field.view()
                     sealed.setflags(write=False)
                 views[number] = sealed
-        elif isinstance(field, tuple):
-            kept = _KEPT.get(id(field))
-            if kept is not None:
+        elif kind in _tables or isinstance(field, tuple):
+            if kind not in _tables:
+                _tables[kind] = tuple.__len__(field) > _LARGE
+            if field is (last := _last)[0]:
+                views.update(last[1])
+            elif kind in _kept_kinds and (kept := _KEPT.get(id(field))) is not None:
                 sealed = kept[1]
                 views.update(kept[2])
             else:
@@ -135,6 +148,8 @@ def _seal(value: tuple[Any, ...], views: dict[int, np.ndarray]) -> tuple[Any, ..
                 except _UnfitError as unfit:
                     unfit.add(value, place)
                     raise
+                if _tables[kind] and set(map(type, sealed)) == {_PLAIN_ARRAY}:
+                    _last = sealed, {id(array): array for array in sealed if array.nbytes}
         elif isinstance(field, np.generic):
             continue
         else:

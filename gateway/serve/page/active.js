@@ -1,6 +1,6 @@
 // The active subscriptions: a page of them as a list, and its outlines on the map.
 
-import { call, pathNow } from "/page/api.js";
+import { asSeen, call } from "/page/api.js";
 import { byId, show } from "/page/dom.js";
 import { subscriptionRow } from "/page/rows.js";
 
@@ -37,8 +37,8 @@ export class Active {
   async load() {
     this.requests += 1;
     const request = this.requests;
-    const query = { limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) };
-    const found = await call("GET", pathNow("/v1/subscriptions", query), undefined, { quiet: true }).catch(() => null);
+    const query = asSeen({ limit: PAGE, prefix: byId("prefix").value.trim(), after: this.cursors.at(-1) });
+    const found = await call("GET", "/v1/subscriptions", { query, quiet: true }).catch(() => null);
     if (request !== this.requests) return;
     if (found !== null) [this.rows, this.after] = [found.subscriptions, found.after];
     this.allowTurns();

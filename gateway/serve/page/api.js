@@ -1,49 +1,28 @@
-// Requests to the server that the page came from.
+// Requests to the server that the page came from, by its client.
 
 import { keyOf, refuseKey } from "/page/keys.js";
+import { Client } from "/page/skyray.js";
 
-export class Refused extends Error {
-  // `problem` is the body of an application/problem+json answer.
-  constructor(problem) {
-    const what = problem.reason === "missing_scope" ? `Your key does not allow this: ${problem.detail}` : problem.detail;
-    super([what, problem.do].filter(Boolean).join(". To do: "));
-    this.problem = problem;
-  }
-}
+const client = new Client("", { key: keyOf, patienceS: 0 }); // somebody waits for the answer, and may try again
 
-const GONE = { reason: "no_answer", detail: "The server does not answer", do: "see whether it runs, and try again" };
-
-// `quiet`: a request of the page itself, for which the user is not prompted for a key.
-export async function call(method, path, body, { quiet = false } = {}) {
-  const answer = await send(method, path, body, quiet);
-  return answer.json().catch(() => ({}));
-}
-
-// As `call`, for lines of JSON.
-export async function callLines(path, { quiet = false } = {}) {
-  const text = await (await send("GET", path, undefined, quiet)).text();
-  return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
-}
-
-async function send(method, path, body, quiet = false) {
+// What `action(client)` gives. `quiet`: a request of the page itself, for which the user is not prompted for a key.
+export async function ask(action, { quiet = false } = {}) {
   for (;;) {
     const key = keyOf();
-    const headers = { ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...(key === null ? {} : { Authorization: `Bearer ${key}` }) };
-    let answer;
     try {
-      answer = await fetch(path, { method, cache: "no-store", headers, body: body === undefined ? undefined : JSON.stringify(body) });
-    } catch {
-      throw new Refused(GONE);
+      return await action(client);
+    } catch (error) {
+      if (error.status === 401 && (await refuseKey(error.reason, key, !quiet))) continue;
+      throw Object.assign(error, { message: inWords(error) });
     }
-    if (answer.ok) return answer;
-    const problem = { detail: `The server answered ${answer.status}`, status: answer.status, ...(await answer.json().catch(() => ({}))) };
-    if (answer.status !== 401 || !(await refuseKey(problem.reason, key, !quiet))) throw new Refused(problem);
   }
 }
 
-export function withQuery(path, query) {
-  const there = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return there.length ? `${path}?${new URLSearchParams(there)}` : path;
+export const call = (method, path, { quiet, ...options } = {}) => ask(() => client.call(method, path, options), { quiet });
+
+export function inWords({ reason, detail, do: todo }) {
+  const what = reason === "unreachable" ? "The server does not answer" : reason === "missing_scope" ? `Your key does not allow this: ${detail}` : detail;
+  return [what, todo].filter(Boolean).join(". To do: ");
 }
 
 // Of a run that is replayed: the message as of which it is looked at; null for a live stream.
@@ -51,9 +30,7 @@ let asOf = null;
 export const lookAt = (seq) => {
   asOf = seq;
 };
-export const pathNow = (path, query = {}) => withQuery(path, { ...query, as_of: asOf });
-
-export const subscriptionPath = (id, rest = "") => `/v1/subscriptions/${encodeURIComponent(id)}${rest}`;
+export const asSeen = (query = {}) => ({ ...query, as_of: asOf });
 
 // Which paths the server has: a page of another release hides what it cannot do.
 export async function pathsOf() {

@@ -1,7 +1,7 @@
 // The page: starts its parts and hands updates to them. Read on in `stream.js`, `map.js`, `subscribe.js`.
 
 import { Active } from "/page/active.js";
-import { call, callLines, pathsOf, withQuery } from "/page/api.js";
+import { call, pathsOf } from "/page/api.js";
 import { byId, once, show } from "/page/dom.js";
 import { Drawing } from "/page/drawing.js";
 import { onKey } from "/page/keys.js";
@@ -107,14 +107,14 @@ function bringIntoSight(id) {
 
 // Messages that came last, as far as subscriptions have them.
 async function lastMessages() {
-  if (facts.run) return (await call("GET", withQuery("/v1/messages", { through: facts.run.last, limit: LATEST }), undefined, { quiet: true })).messages;
+  if (facts.run) return (await call("GET", "/v1/messages", { query: { through: facts.run.last, limit: LATEST }, quiet: true })).messages;
   const since = Math.max(-1, facts.next_seq - 1 - LATEST);
-  const lines = await callLines(withQuery("/v1/updates", { since, poll: true, wait_s: 0, limit: LATEST }), { quiet: true });
+  const lines = await call("GET", "/v1/updates", { query: { since, poll: true, wait_s: 0, limit: LATEST }, quiet: true });
   return lines.filter((line) => line.change);
 }
 
 function follow() {
-  return new UpdateStream("/v1/updates", {
+  return new UpdateStream({
     onUpdate: (update) => {
       updates.add(update);
       picked.take(update);
@@ -212,7 +212,7 @@ async function offer() {
 
 async function look() {
   if (!["live", "reconnecting"].includes(stream.state)) return;
-  const health = await call("GET", "/health", undefined, { quiet: true }).catch(() => null);
+  const health = await call("GET", "/health", { quiet: true }).catch(() => null);
   if (!health) return;
   status.figures(health);
   if (!("messages" in health)) return; // it starts
@@ -228,8 +228,7 @@ async function followObjects() {
   if (turn >= drawn.length) turn = 0;
   const asked = drawn.slice(turn, turn + MOST_ASKED);
   turn += MOST_ASKED;
-  const query = new URLSearchParams(asked.map((id) => ["id", id]));
-  const found = await call("GET", `/v1/objects?${query}`, undefined, { quiet: true }).catch(() => null);
+  const found = await call("GET", "/v1/objects", { query: { id: asked }, quiet: true }).catch(() => null);
   if (!found) return;
   const living = new Map(found.objects.map((version) => [version.object_id, version]));
   for (const id of asked.filter((one) => !living.has(one))) world.points.end(id);

@@ -1,6 +1,6 @@
 // What the page knows of subscriptions that it has no list of: their columns, read a few ids at a time.
 
-import { call, pathNow } from "/page/api.js";
+import { asSeen, call } from "/page/api.js";
 
 const MOST_IDS = 50; // of a request
 const MOST_KNOWN = 20000;
@@ -24,9 +24,7 @@ export class Known {
   }
 
   async read(ids) {
-    const query = new URLSearchParams([["limit", ids.length], ...ids.map((id) => ["id", id])]);
-    const path = pathNow("/v1/subscriptions");
-    const found = await call("GET", `${path}${path.includes("?") ? "&" : "?"}${query}`, undefined, { quiet: true }).catch(() => null);
+    const found = await call("GET", "/v1/subscriptions", { query: asSeen({ limit: ids.length, id: ids }), quiet: true }).catch(() => null);
     if (found === null) return; // asked again with the next row
     for (const id of ids) this.columns.set(id, null);
     for (const columns of found.subscriptions) this.columns.set(String(columns.subscription_id), columns);

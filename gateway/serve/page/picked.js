@@ -1,8 +1,9 @@
 // The subscription that is picked: its columns, and its result, which updates change.
 
-import { call, pathNow, subscriptionPath } from "/page/api.js";
+import { asSeen, call } from "/page/api.js";
 import { byId, element, show } from "/page/dom.js";
 import { keywordsOf, kilometresOf, placeInWords, resultRow } from "/page/rows.js";
+import { subscriptionPath } from "/page/skyray.js";
 
 const MOST_ROWS = 100;
 const DRAW_MS = 250;
@@ -37,7 +38,7 @@ export class Picked {
   }
 
   async pick(id) {
-    const columns = await call("GET", pathNow(subscriptionPath(id)));
+    const columns = await call("GET", subscriptionPath(id), { query: asSeen() });
     this.columns = columns;
     this.rows = new Map();
     byId("picked-title").textContent = String(id);
@@ -58,7 +59,7 @@ export class Picked {
     this.reading += 1;
     const { reading } = this;
     this.early = [];
-    const found = await call("GET", pathNow(subscriptionPath(id, "/results")));
+    const found = await call("GET", subscriptionPath(id, "/results"), { query: asSeen() });
     if (reading !== this.reading || this.id !== id) return; // another one is read
     this.rows = new Map(found.results.map((row) => [keyOf(row), row]));
     this.asOf = found.as_of;

@@ -1,6 +1,6 @@
 // The form of a message, and the messages that were published from this page.
 
-import { call } from "/page/api.js";
+import { ask } from "/page/api.js";
 import { byId, degrees, element, numberIn, once, say, show, shortNumber } from "/page/dom.js";
 import { messageRow } from "/page/rows.js";
 
@@ -48,9 +48,8 @@ export class PublishForm {
 
   async publish() {
     await this.with(async (message) => {
-      const id = crypto.randomUUID(); // a message that is sent again is taken once
-      const outcome = await call("POST", "/v1/messages", { ...message, id });
-      const published = { ...message, message_id: id, seq: outcome.seq };
+      const outcome = await ask((client) => client.publish(message));
+      const published = { ...message, message_id: outcome.id, seq: outcome.seq };
       say(byId("publish-answer"), `On disk as message ${outcome.seq.toLocaleString("en")}.`);
       byId("text").value = "";
       byId("text").focus();
@@ -64,7 +63,7 @@ export class PublishForm {
 
   async reach() {
     await this.with(async (message) => {
-      const found = await call("POST", "/v1/match", message);
+      const found = await ask((client) => client.match(message));
       const line = `It would reach ${shortNumber(found.reached_in_all)} of ${shortNumber(found.subscriptions)} subscriptions.`;
       const names = found.reached.slice(0, 10).map((one) => element("li", {}, `${one.subscription_id} (${one.kind})`));
       byId("reach-answer").replaceChildren(element("p", {}, line), element("ul", {}, ...names));

@@ -1,6 +1,6 @@
 // A run that is replayed: a slider over its messages, and updates as of where it stands.
 
-import { call, callLines, lookAt, withQuery } from "/page/api.js";
+import { call, lookAt } from "/page/api.js";
 import { byId, show } from "/page/dom.js";
 
 const STEP_MS = 250;
@@ -58,8 +58,8 @@ export class Replay {
       const anew = !this.playing || before === null || seq < before;
       const after = anew ? null : before;
       const [lines, { messages }] = await Promise.all([
-        callLines(withQuery("/v1/updates", { since: after, through: seq, subscription: this.only, newest: true, limit: MOST_UPDATES })),
-        call("GET", withQuery("/v1/messages", { after, through: seq, limit: MOST_MESSAGES })),
+        call("GET", "/v1/updates", { query: { since: after, through: seq, subscription: this.only, newest: true, limit: MOST_UPDATES } }),
+        call("GET", "/v1/messages", { query: { after, through: seq, limit: MOST_MESSAGES } }),
       ]);
       const updates = lines.filter((line) => line.change);
       this.position = seq;

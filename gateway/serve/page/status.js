@@ -45,25 +45,19 @@ export class Status {
     byId("behind").textContent = `${behind.toLocaleString("en")} message${behind === 1 ? "" : "s"} behind`;
   }
 
-  gap({ reason, detail, do: todo }) {
-    const lost = reason !== "slow"; // after `slow` the stream resumes where it was
-    byId("gap-title").textContent = lost ? "Updates are missing." : "This page reads too slowly.";
-    byId("gap-detail").textContent = detail ? `${detail}.` : "";
-    byId("gap-do").textContent = lost ? "To do: read the results anew." : "It connects again by itself, and nothing is lost.";
-    show(byId("gap-anew"), lost);
-    byId("gap").dataset.reason = reason;
-    show(byId("gap"));
-    if (!lost) setTimeout(() => show(byId("gap"), byId("gap").dataset.reason !== "slow"), 5000);
+  gap({ detail, do: todo }) {
+    this.note("Updates are missing.", detail ? `${detail}.` : "", "To do: read the results anew.");
     if (todo) byId("gap").title = todo;
   }
 
   // Something that went wrong outside of a form.
   say(text) {
-    byId("gap-title").textContent = "That did not work.";
-    byId("gap-detail").textContent = text;
-    byId("gap-do").textContent = "";
-    byId("gap").dataset.reason = "";
-    show(byId("gap-anew"), false);
+    this.note("That did not work.", text, "");
+  }
+
+  note(title, detail, todo) {
+    for (const [id, text] of [["gap-title", title], ["gap-detail", detail], ["gap-do", todo]]) byId(id).textContent = text;
+    show(byId("gap-anew"), todo !== "");
     show(byId("gap"));
   }
 }

@@ -1,6 +1,6 @@
 // The form of a subscription: its fields as columns, preview, subscribe.
 
-import { call, subscriptionPath } from "/page/api.js";
+import { ask, call } from "/page/api.js";
 import { byId, element, numberIn, once, say, show, shortNumber } from "/page/dom.js";
 import { BadField } from "/page/place.js";
 import { addCondition, whereColumn } from "/page/where.js";
@@ -88,7 +88,7 @@ export class SubscribeForm {
 
   async subscribe() {
     const name = byId("subscription-id").value.trim();
-    const outcome = await this.with((columns) => call("POST", "/v1/subscriptions", name ? { subscription_id: name, ...columns } : columns));
+    const outcome = await this.with((columns) => call("POST", "/v1/subscriptions", { body: name ? { subscription_id: name, ...columns } : columns }));
     if (!outcome) return;
     const done = outcome.status === "unchanged" ? "is active already" : "is active";
     const often = outcome.matches_per_day === undefined ? "" : ` About ${shortNumber(outcome.matches_per_day)} matches a day.`;
@@ -100,7 +100,7 @@ export class SubscribeForm {
 
   async preview() {
     this.forgetPreview();
-    const found = await this.with((columns) => call("POST", "/v1/preview", columns));
+    const found = await this.with((columns) => ask((client) => client.preview(columns)));
     if (found) this.showPreview(found);
   }
 
@@ -112,7 +112,7 @@ export class SubscribeForm {
       const number = (this.asked += 1);
       let found = null;
       try {
-        found = await call("POST", "/v1/preview", this.columns());
+        found = await ask((client) => client.preview(this.columns()));
       } catch {
         // it is said when the form is sent
       }
@@ -142,6 +142,6 @@ export class SubscribeForm {
 }
 
 // One that has ended meanwhile is ended, too.
-export const endSubscription = (id) => call("DELETE", subscriptionPath(id)).catch((error) => {
-  if (error.problem?.reason !== "unknown_subscription") throw error;
+export const endSubscription = (id) => ask((client) => client.unsubscribe(id)).catch((error) => {
+  if (error.reason !== "unknown_subscription") throw error;
 });

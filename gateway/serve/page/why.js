@@ -1,8 +1,9 @@
 // A message and a subscription side by side, and why one is in the result of the other, or not.
 
-import { call, pathNow, subscriptionPath } from "/page/api.js";
+import { asSeen, call } from "/page/api.js";
 import { byId, degrees, element, facts, show, shortNumber } from "/page/dom.js";
 import { keywordsOf, placeInWords, threeDigits } from "/page/rows.js";
+import { subscriptionPath } from "/page/skyray.js";
 
 export class Why {
   constructor() {
@@ -57,7 +58,7 @@ export class Why {
     byId("asked-facts").replaceChildren();
     const id = byId("asked").value.trim();
     if (!id) return;
-    const columns = await call("GET", pathNow(subscriptionPath(id))).catch(() => null);
+    const columns = await call("GET", subscriptionPath(id), { query: asSeen() }).catch(() => null);
     if (byId("asked").value.trim() !== id) return;
     byId("asked-facts").replaceChildren(...(columns
       ? facts([
@@ -86,7 +87,7 @@ export class Why {
     const request = this.requests;
     box.replaceChildren(element("p", {}, "Asking …"));
     const named = this.message ? `seq:${this.message.seq}` : message;
-    const parts = await call("GET", pathNow("/v1/explain", { subscription: id, message: named })).then(
+    const parts = await call("GET", "/v1/explain", { query: asSeen({ subscription: id, message: named }) }).then(
       (found) => {
         if (request === this.requests && found.message) this.show(found.message);
         return answerParts(found, this.onSphere);

@@ -1,16 +1,15 @@
 """From the cursor to attempts: cuts batches for every webhook, and delivers each at the webhook's own pace.
 
-Two loops in one event loop. *Taking*: webhooks at the same position, with the same `include`, share a read; what each
-wants is cut into batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that its
-position stays, and its updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a webhook
-at a time, one while it fails. So an endpoint that hangs occupies its own few connections, and nothing else waits for
-it. The next attempt does not wait until the file has what became of a delivered batch: after a crash that batch comes
-again, by the same id. What is due is measured by the monotonic clock, and stored as seconds since 1970: setting the
-clock changes nothing.
+Two loops in one event loop. *Taking*: webhooks at the same position, with the same `include`, share a read; the updates
+that each wants are cut into batches and put into the store. A webhook has at most `WINDOW` batches waiting; beyond that
+its position stays, and its updates remain in the stream's own files. *Sending*: at most `IN_FLIGHT` attempts of a
+webhook at a time, one while it fails. So an endpoint that hangs occupies its own few connections, and nothing else
+waits for it. The next attempt does not wait until the store has the outcome of the one before: after a crash a
+delivered batch may be sent again, with the same id. Times are measured by the monotonic clock and stored as seconds
+since 1970: setting the clock changes nothing.
 """
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -35,17 +34,17 @@ from topology.core.executors.logs import driver_log
 
 #: Batches of a webhook that wait at most, and attempts that are under way.
 WINDOW, IN_FLIGHT = 64, 4
-#: Bytes of rows that wait in memory too, and of updates that were read and found no room yet; of all webhooks together.
+#: Bytes in memory of all webhooks together: of rows that wait, and of updates that were read and found no room yet.
 KEPT_ROWS_BYTES, KEPT_AHEAD_BYTES = 16 * 2**20, 16 * 2**20
-#: Bytes of updates from which the webhooks of a position are accepted in turns, and positions that are read at a time.
+#: Bytes of updates that are accepted together for the webhooks of a position, and positions that are read at a time.
 ACCEPTED_BYTES, READS = 16 * 2**20, 4
-#: Seconds between two rounds of taking at least, so that updates come together; and at most, for digests.
+#: Least seconds between two rounds of taking, so that updates come together; and most, for digests.
 LINGER_S, LOOK_S = 0.02, 0.5
-#: Seconds between two looks for tellings that need not be kept.
+#: Seconds between two prunings of tellings.
 _PRUNE_S = 60.0
 #: Seconds between two writes of positions behind which nothing was accepted.
 _MOVE_S = 5.0
-#: Seconds after which a file that could not be written is tried again; of a webhook twice as many each time, at most.
+#: Seconds after which a failed write is tried again; each time twice as many for the webhook, up to the second number.
 _AGAIN_S, _MOST_AGAIN_S = 1.0, 300.0
 
 
@@ -53,14 +52,14 @@ class ActiveWebhook:
     """One webhook at work.
 
     hook : Webhook
-    queue : dict of int to Delivery    those that wait, by number, in order
-    rows : dict of int to bytes        of those in the queue for which there was memory
-    in_flight : set of int             numbers of attempts under way
-    writing : set of int               numbers of those that were delivered, while that is written
-    ahead : list of (Update), Position
-        What was read behind the webhook's position and found no room, and the position behind it; or None.
+    queue : dict of int to Delivery    waiting deliveries by number, in order
+    rows : dict of int to bytes        rows of queued deliveries, as far as there is memory
+    in_flight : set of int             deliveries with an attempt under way
+    writing : set of int               delivered ones whose outcome is being written
+    ahead : list of ReleasedUpdate, Position
+        Updates that were read and found no room in the queue, and the position behind them; or None.
     unwritten : dict of int to (Delivery, Outcome)
-        What became of attempts and could not be written yet: it is written, and the batch is not sent again.
+        Outcomes that could not be written yet: writing is tried again, and the batch is not sent again.
     changing : Lock                    held while its columns are changed
     """
 
@@ -74,8 +73,8 @@ class ActiveWebhook:
         self.unwritten: dict[int, tuple[WebhookDelivery, Outcome]] = {}
         self.again_s = _AGAIN_S  # after a failure to read or write the file
         self.changing = asyncio.Lock()
-        self.until: Position | None = None  # of a digest that is being cut
-        self.hold_s = 0.0  # no attempt before
+        self.until: Position | None = None  # the end of a digest that is being cut
+        self.hold_s = 0.0  # time of the next attempt at the earliest
         self.timer: asyncio.TimerHandle | None = None
         self.closed = False
 
@@ -85,13 +84,13 @@ class ActiveWebhook:
 
 
 class Figures:
-    """Counts of all webhooks since the start; those before are in `carried`."""
+    """Counts of all webhooks since the start."""
 
     def __init__(self) -> None:
         self.deliveries = Tally()
         self.updates = Tally()
-        self.dropped = Tally()  # of webhooks that were deleted while these waited, or were dead
-        self.forgotten = 0  # dead deliveries that were too many, or had too many bytes
+        self.dropped = 0  # deliveries that waited or were dead when their webhook was deleted
+        self.forgotten = 0  # dead deliveries beyond the number or bytes that the store keeps
         self.attempts = Counter[str]()
         self.attempt_s = 0.0
 
@@ -108,11 +107,9 @@ class Dispatcher:
     client : WebhookClient
     settings : WebhookSettings
     teller : Teller
-        Tells of the subscriptions that say when; their updates are not taken here.
+        Sends the updates of subscriptions with `tell`, which are not taken here.
     told : int
         Number of its last telling.
-    uniform : callable
-        A random number between two.
     """
 
     def __init__(
@@ -123,8 +120,7 @@ class Dispatcher:
         client: WebhookClient,
         settings: WebhookSettings,
         teller: Teller,
-        told: int = 0,
-        uniform: Callable[[float, float], float] = random.uniform,
+        told: int,
     ):
         self.figures = Figures()
         self.lines: dict[str, ActiveWebhook] = {}
@@ -137,7 +133,6 @@ class Dispatcher:
         self.teller, self.told, self._wall = teller, told, teller.wall
         self.on_told: Callable[[], None] = lambda: None
         self._pruned_s = time.monotonic()
-        self._uniform = uniform
         self._start_s = time.time() - time.monotonic()
         self._came = asyncio.Event()
         self._moved: set[str] = set()
@@ -153,7 +148,7 @@ class Dispatcher:
         return self._start_s + time.monotonic()
 
     def load(self, hooks: Iterable[Webhook], waiting: Iterable[WebhookDelivery]) -> None:
-        """Take what the store has; the clock may have been another when that was written."""
+        """Take webhooks and deliveries from the store, whose times another clock may have measured."""
         by_hook: dict[str, list[WebhookDelivery]] = {}
         now_s = self.now_s()
         for one in waiting:
@@ -174,7 +169,7 @@ class Dispatcher:
         self.wake()
 
     def remove(self, webhook_id: str) -> None:
-        """Forget a webhook; attempts under way end by themselves, and count no more."""
+        """Forget a webhook; attempts under way end by themselves and are not counted."""
         line = self.lines.pop(webhook_id)
         line.closed = True
         if line.timer is not None:
@@ -186,7 +181,7 @@ class Dispatcher:
         self._keep_ahead(line, None)
         for number in list(line.rows):
             self._drop_rows(line, number)
-        self.figures.dropped.accepted += hook.deliveries.waiting + hook.deliveries.dead
+        self.figures.dropped += hook.deliveries.waiting + hook.deliveries.dead
         line.queue.clear()
 
     def wake(self) -> None:
@@ -211,8 +206,8 @@ class Dispatcher:
                 await asyncio.wait_for(self._came.wait(), LOOK_S)
             await asyncio.sleep(LINGER_S)
 
-    async def close(self, patience_s: float = 2.0) -> None:
-        """Stop: attempts under way have some seconds, and are repeated by the same id after the next start."""
+    async def close(self, patience_s: float) -> None:
+        """Stop. Attempts that take longer are cancelled, and repeated with the same id after the next start."""
         self._closing = True
         self.wake()
         if self._tasks:
@@ -228,14 +223,14 @@ class Dispatcher:
     async def _round(self) -> bool:
         """Read once for every position and `include` of webhooks; returns whether there may be more."""
         is_told = await self._tell()
-        head, now_s = min(self._source.head, self.teller.position), self.now_s()
+        head = min(self._source.head, self.teller.position)
         groups: dict[tuple[Position, str], list[ActiveWebhook]] = {}
         jobs = []
         for line in self.lines.values():
-            if not self._takes(line, head, now_s):
+            if not self._takes(line, head):
                 continue
             if line.ahead is not None:
-                jobs.append(self._take_ahead(line, *line.ahead))
+                jobs.append(self._accept(line, *line.ahead, lost=False))
             else:
                 groups.setdefault((line.hook.position, line.hook.include), []).append(line)
         jobs += [self._take(position, lines, head) for (position, _), lines in groups.items()]
@@ -244,7 +239,7 @@ class Dispatcher:
         return any([is_told, *busy, *await asyncio.gather(*map(self._in_turn, late))])
 
     async def _tell(self) -> bool:
-        """Let the teller decide, and store what it has decided; returns whether there may be more."""
+        """Let the teller take a step, and store it; returns whether there may be more."""
         teller = self.teller
         reached = min((line.hook.position for line in self.lines.values()), default=teller.position)
         step = teller.step(reached) if teller.idle else await asyncio.to_thread(teller.step, reached)
@@ -286,23 +281,30 @@ class Dispatcher:
         async with self._reading:
             return await job
 
-    def _takes(self, line: ActiveWebhook, head: Position, now_s: float) -> bool:
+    def _takes(self, line: ActiveWebhook, head: Position) -> bool:
         hook = line.hook
         if hook.state != "active" or line.room <= WINDOW // 2:  # many at a time, in one transaction
             return False
-        at, is_digest = hook.telling.at, bool(hook.every_s or hook.telling.at)
         if hook.telling.quiet_until(self._wall()) is not None:
             return False
-        clock_s = self._wall() if at else now_s
+        if not hook.every_s and not hook.telling.at:
+            return hook.position < head
         is_whole = head.boundary >= self.teller.logged_before  # else some of the window is still matched again
-        if is_digest and line.until is None and clock_s >= hook.due_s and is_whole:
+        if line.until is None and self._clock_s(hook) >= hook.due_s and is_whole:
             line.until = head
-        if is_digest and line.until is not None and hook.position >= line.until:
-            self._end_digest(line, clock_s)
-        return hook.position < head and (not is_digest or line.until is not None)
+        self._end_digest(line)
+        return hook.position < head and line.until is not None
 
-    def _end_digest(self, line: ActiveWebhook, clock_s: float) -> None:
-        hook, line.until = line.hook, None
+    def _clock_s(self, hook: Webhook) -> float:
+        """Now, by the clock of the webhook's digests: the machine's for set times."""
+        return self._wall() if hook.telling.at else self.now_s()
+
+    def _end_digest(self, line: ActiveWebhook) -> None:
+        """End a digest if all its updates were accepted, and set the time of the next one."""
+        hook, clock_s = line.hook, self._clock_s(line.hook)
+        if line.until is None or hook.position < line.until:
+            return
+        line.until = None
         if clock_s >= hook.due_s:
             if hook.telling.at:
                 hook.due_s = next_time(hook.telling.at, hook.telling.zone, clock_s)
@@ -315,7 +317,7 @@ class Dispatcher:
         return self._source.read_whole(position, only, lines[0].hook.included)
 
     async def _take(self, position: Position, lines: list[ActiveWebhook], until: Position) -> bool:
-        """Read behind a position, not beyond another, and accept what each webhook there wants."""
+        """Read from a position up to another, and accept the updates that each webhook there wants."""
         read = await asyncio.to_thread(self._read, position, lines)
         if read.behind > until:
             read = read._replace(behind=until, updates=_up_to(read.updates, until))
@@ -323,7 +325,7 @@ class Dispatcher:
             return False
         lines = [line for line in lines if not line.closed and line.hook.position == position]
         wanted = self._wanted(lines, read.updates)
-        jobs: list[Coroutine[Any, Any, None]] = []
+        jobs: list[Coroutine[Any, Any, bool]] = []
         size_bytes = 0
         for line in lines:
             mine = wanted[line.hook.webhook_id]
@@ -335,11 +337,6 @@ class Dispatcher:
         await asyncio.gather(*jobs)
         return True
 
-    async def _take_ahead(self, line: ActiveWebhook, updates: list[ReleasedUpdate], behind: Position) -> bool:
-        """Accept of what was read before."""
-        await self._accept(line, updates, behind, False)
-        return True
-
     def _only(self, lines: list[ActiveWebhook]) -> set[str]:
         """Subscriptions whose updates are wanted."""
         owners = {line.hook.owner for line in lines if line.hook.subscription_id is None}
@@ -349,7 +346,7 @@ class Dispatcher:
         return names
 
     def _wanted(self, lines: list[ActiveWebhook], updates: list[ReleasedUpdate]) -> dict[str, list[ReleasedUpdate]]:
-        """By webhook the updates that it gets, up to the end of its digest."""
+        """By webhook the updates that it gets."""
         found: dict[str, list[ReleasedUpdate]] = {line.hook.webhook_id: [] for line in lines}
         by_name: dict[str, list[ActiveWebhook]] = {}
         by_owner: dict[str, list[ActiveWebhook]] = {}
@@ -368,11 +365,11 @@ class Dispatcher:
                 found[line.hook.webhook_id].append(update)
         return found
 
-    async def _accept(self, line: ActiveWebhook, updates: list[ReleasedUpdate], behind: Position, lost: bool) -> None:
-        """Cut batches as long as there is room, and put them into the store with the position behind them."""
+    async def _accept(self, line: ActiveWebhook, updates: list[ReleasedUpdate], behind: Position, lost: bool) -> bool:
+        """Cut batches as long as there is room, and store them with the position behind them; there may be more."""
         hook = line.hook
         if line.closed:
-            return
+            return True
         if line.until is not None and behind > line.until:
             behind = line.until
             updates = _up_to(updates, behind)
@@ -382,15 +379,13 @@ class Dispatcher:
         if lost:
             hook.why = "files of updates are gone or damaged; updates before the position were not delivered"
         await self._put(line, batches, position, hook.told)
-        if line.closed:
-            return
-        self._keep_ahead(line, left)
-        if line.until is not None and position >= line.until:
-            self._end_digest(line, self._wall() if hook.telling.at else self.now_s())
-        self.pump(line)
+        if not line.closed:
+            self._keep_ahead(line, left)
+            self._end_digest(line)
+        return True
 
     async def _put(self, line: ActiveWebhook, batches: list[tuple[Batch, int]], position: Position, told: int) -> None:
-        """Put batches of a webhook into the store, with the position and the telling up to which it has all then."""
+        """Store batches of a webhook with its new position and telling, and begin the attempts that are due."""
         hook = line.hook
         if batches:
             began_s = self.now_s()
@@ -411,7 +406,7 @@ class Dispatcher:
         self.pump(line)
 
     def _keep_ahead(self, line: ActiveWebhook, left: tuple[list[ReleasedUpdate], Position] | None) -> None:
-        """Keep what was read and found no room, if there is memory; else it is read again."""
+        """Keep updates that found no room, if there is memory; else they are read again."""
         self._ahead_bytes -= 0 if line.ahead is None else _size_of(line.ahead[0])
         has_room = left is not None and self._ahead_bytes + _size_of(left[0]) <= KEPT_AHEAD_BYTES
         line.ahead = left if has_room else None
@@ -509,7 +504,7 @@ class Dispatcher:
             return delivery._replace(status="delivered", ended_s=time.time())
         if outcome.verdict is AttemptVerdict.GONE:
             return delivery
-        due_s = next_attempt_s(self._settings, attempts, delivery.began_s, now_s, outcome.wait_s, self._uniform)
+        due_s = next_attempt_s(self._settings, attempts, delivery.began_s, now_s, outcome.wait_s)
         if outcome.wait_s is not None and due_s is not None:
             line.hold_s = max(line.hold_s, due_s)
         dead = {"status": "dead", "ended_s": time.time()}
@@ -536,7 +531,7 @@ class Dispatcher:
             await self._store.change(change_webhook(hook.webhook_id, {"state": hook.state, "why": hook.why}))
 
     def _note_change(self, hook: Webhook, failed_before: int, delivery: WebhookDelivery, outcome: Outcome) -> None:
-        """Log that a webhook fails from now on, or no more, and what is given up; its URL may be a secret."""
+        """Log that a webhook begins or ceases to fail, and dead deliveries; never its URL, which may be a secret."""
         log = driver_log().bind(webhook=hook.webhook_id)
         if outcome.verdict is AttemptVerdict.GONE:
             log.warning("webhook_disabled", reason=outcome.reason, what=outcome.detail)
@@ -567,9 +562,9 @@ class Dispatcher:
 
 
 def cut(hook: Webhook, updates: list[ReleasedUpdate], room: int, now_s: int) -> tuple[list[tuple[Batch, int]], bool]:
-    """Batches of a webhook with their numbers of updates, at most `room`, and whether they have all updates.
+    """At most `room` batches of a webhook with their numbers of updates, and whether they have all updates.
 
-    A batch has at least one update, and otherwise at most the webhook's numbers of updates and bytes.
+    A batch has at most as many updates and bytes as the webhook says, but at least one update.
     """
     batches: list[tuple[Batch, int]] = []
     some: list[ReleasedUpdate] = []

@@ -14,7 +14,7 @@ def figures_of(hooks: WebhookService) -> Iterator[Metric]:
     """Accepted = delivered + waiting + dead + dropped, of deliveries and of updates."""
     dispatcher = hooks.dispatcher
     figures = dispatcher.figures
-    deliveries, updates, dropped = figures.deliveries, figures.updates, figures.dropped.accepted
+    deliveries, updates, dropped = figures.deliveries, figures.updates, figures.dropped
     yield counter("webhook_accepted_deliveries", "Batches that are to be delivered", deliveries.accepted + dropped)
     yield counter("webhook_delivered_deliveries", "Batches that were delivered", deliveries.delivered)
     yield counter("webhook_dropped_deliveries", "Batches not delivered as their webhooks were deleted", dropped)
@@ -38,7 +38,7 @@ def figures_of(hooks: WebhookService) -> Iterator[Metric]:
 def summary_of(hooks: WebhookService) -> dict[str, Any]:
     """As of `gateway.serve.models.WebhookService`, from any thread."""
     figures = hooks.dispatcher.figures
-    deliveries, dropped = figures.deliveries, figures.dropped.accepted
+    deliveries, dropped = figures.deliveries, figures.dropped
     shown = deliveries.shown()
     return {**_states(hooks), **shown, "accepted": shown["accepted"] + dropped, "dropped": dropped, "lag": hooks.lag()}
 

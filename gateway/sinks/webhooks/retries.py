@@ -1,5 +1,6 @@
 """Schedule of the attempts of a delivery."""
 
+import random
 from collections.abc import Callable
 
 from gateway.sinks.webhooks.settings import WebhookSettings
@@ -21,21 +22,21 @@ def next_attempt_s(
     created_s: float,
     now_s: float,
     wanted_s: float | None,
-    uniform: Callable[[float, float], float],
+    uniform: Callable[[float, float], float] = random.uniform,
 ) -> float | None:
-    """When the next attempt is, in seconds since 1970; None: the delivery is dead.
+    """The time of the next attempt, in seconds since 1970; None: the delivery is dead.
 
     Parameters
     ----------
     settings : WebhookSettings
     attempts : int
-        That have failed, this one among them.
+        Number of failed attempts.
     created_s, now_s : float
         Seconds since 1970.
     wanted_s : float or None
         `Retry-After` of the receiver, in seconds: the wait is not shorter.
     uniform : callable
-        A random number between two (full jitter), so that deliveries which failed together do not come again together.
+        Draws the wait (full jitter), so that deliveries that failed together are not repeated together.
     """
     if attempts >= settings.webhook_attempts:
         return None

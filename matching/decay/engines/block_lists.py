@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.decay.engines.block_order import order_postings
 from matching.model import Float32, Int32, Int64
 from matching.storage.point_subscriptions import PointSubscriptions
-from matching.storage.slots import resized
+from matching.storage.slots import put_row, resized
 from matching.storage.term_lists import capacity_for, largest_term
 
 #: Postings of a block, blocks of a group.
@@ -191,14 +191,14 @@ def _blocks(places):
     return (places + BLOCK - 1) // BLOCK
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _summaries_of(capacity):
     """Summaries of a list of this capacity: one a block and one a group; none for a single block."""
     blocks = _blocks(capacity)
     return 0 if blocks <= 1 else blocks + (blocks + GROUP - 1) // GROUP
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _capacity_of(term, count, added):
     """Places that the list of a term, of `count` postings, is given when it takes `added` more and is too small."""
     if count > 0 or added <= BLOCK:
@@ -261,7 +261,7 @@ def _append(c, slots, v, added, described):
                 v.dirty[term] = True
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _move_list(c, v, term, added):
     """Move a list to the end of the pool, with capacity for `added` more, and its summaries to the end of theirs."""
     old, count = v.start[term], v.count[term]
@@ -281,7 +281,7 @@ def _move_list(c, v, term, added):
         _summarise(v, term)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _copy_place(c, v, source, target):
     """Copy a posting and update the place that its subscription has of it."""
     slot = v.slot[source]
@@ -349,7 +349,7 @@ def _include(v, row, place):
         row[FAR] = max(row[FAR], v.far[place])
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _widen(v, term, index, place):
     """A posting has come to the end of a list."""
     first, block = v.first_summary[term], index // BLOCK
@@ -414,7 +414,7 @@ def _rebuild(c, v, dirty, far, factor, floats, ints):
         _summarise(v, term)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _sort(c, v, start, count, far, factor, floats, ints):
     """Put `count` postings from `start` on in order of reach and place."""
     last, on_sphere = start + count, is_on_sphere(v)
@@ -469,7 +469,7 @@ def _compact_summaries(order, v):
         old, rows = v.first_summary[term], _summaries_of(v.capacity[term])
         # in ascending order of where they stand, as lists are moved
         for i in range(rows):
-            v.summaries[end + i] = v.summaries[old + i]
+            put_row(v.summaries, end + i, v.summaries[old + i])
         v.first_summary[term] = end
         end += rows
     v.used[2], v.used[3] = end, 0

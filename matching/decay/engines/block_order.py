@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
+from matching.storage.slots import put
 from matching.storage.sorting import ascending
 
 #: Bits of a coordinate in the order of the curve.
@@ -13,7 +14,7 @@ _BITS = 16
 _SPHERE_BITS, _LOWER = 24, (1 << _BITS) - 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def spread_bits(value):
     """The low 16 bits of a number, with a gap after each."""
     value = (value | (value << 8)) & 0x00FF00FF
@@ -22,7 +23,7 @@ def spread_bits(value):
     return (value | (value << 1)) & 0x55555555
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def curve_key(x, y):
     """Place of a point of the unit square along a Z-shaped curve: near keys are near points (Morton)."""
     largest = (1 << _BITS) - 1
@@ -31,7 +32,7 @@ def curve_key(x, y):
     return spread_bits(across) | spread_bits(up) << 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def sphere_key(x, y, z):
     """Likewise of a unit vector, along the same curve through longitude and latitude.
 
@@ -66,5 +67,5 @@ def order_postings(x, y, z, reach, block):
         first = min(n, (n * nth // classes + block - 1) // block * block)
         last = n if nth == classes - 1 else min(n, (n * (nth + 1) // classes + block - 1) // block * block)
         chosen = by_reach[first:last]
-        order[first:last] = chosen[ascending(key[chosen])]
+        put(order, first, chosen[ascending(key[chosen])])
     return order

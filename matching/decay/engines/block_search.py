@@ -9,7 +9,7 @@ On the sphere distances are compared as squared chords: that of an angle r is 2 
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.decay.engines.block_lists import (
     ABSOLUTE_SLACK,
     BLOCK,
@@ -93,7 +93,7 @@ def _least(level, a, b):
     return least
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _chord_of(reach):
     """Upper bound of the squared chord of an angle in radians, 0 or more; all angles above `_BEYOND` count as that."""
     r = min(reach, _BEYOND)
@@ -101,7 +101,7 @@ def _chord_of(reach):
     return squared * (np.float32(1.0) - squared * (np.float32(1.0 / 12.0) - squared * np.float32(1.0 / 360.0)))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _may_reach(summaries, row, x, y, z, far, factor, text, others):
     """Whether a posting under a summary may be reached."""
     on_sphere = summaries.shape[1] > FAR
@@ -127,7 +127,7 @@ def _may_reach(summaries, row, x, y, z, far, factor, text, others):
     return reach >= np.float32(0.0) and reach * reach >= dx * dx + dy * dy
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def bound_postings(v, a, b, x, y, far, factor, text, others, signature, passed, out, found):
     """Append those of the postings a to b (a block at most) that may be reached; returns how many there are now."""
     n = b - a
@@ -145,7 +145,7 @@ def bound_postings(v, a, b, x, y, far, factor, text, others, signature, passed, 
     return _take_passed(v, a, n, passed, out, found)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _bound_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, out, found):
     """As `bound_postings`, on the sphere."""
     n = b - a
@@ -163,7 +163,7 @@ def _bound_on_sphere(v, a, b, x, y, z, factor, text, others, signature, passed, 
     return _take_passed(v, a, n, passed, out, found)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _take_passed(v, a, n, passed, out, found):
     """Append the slots of those of n postings from a on that have passed; returns how many there are now."""
     for p in range(n):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, POOL_FULL, RESULT_WORDS, offer
 from matching.decay.engines.block_lists import BLOCK, NO_LEVEL, BlockLists, Described, raise_level
@@ -114,13 +114,13 @@ class KeywordBlocks(CumulativeEngine):
         return super().arrays() | {f"lists_{name}": value for name, value in self.lists.arrays().items()}
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _slope(c, slot, farthest):
     """What a unit of distance costs in score, never nothing."""
     return max(c.alpha[slot] / c.max_distance[slot], _LEAST_ALPHA / farthest.distance) * farthest.unit
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _far(c, slot, farthest):
     """Where place alone is worth nothing: MaxDist or the own radius; farther where `_slope` is not the true one.
 
@@ -131,7 +131,7 @@ def _far(c, slot, farthest):
     return (c.alpha[slot] + steeper * farthest.distance) / _slope(c, slot, farthest)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _level(c, slot, farthest, reference):
     """The threshold at the reference time, as a distance; lower where float32 ends, which only lets more through."""
     if c.threshold[slot] == -math.inf:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int8, Int32, Int64
 from matching.storage.slots import cache_aligned
@@ -134,7 +134,7 @@ class BallLists:
         return rows[:, 0], columns[:, 1], columns[:, 2], columns[:deep, -1], columns[:, 3]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def posting_words(on_sphere):
     """Words of 4 bytes of a posting whose columns lie side by side."""
     return SPHERE_WORDS if on_sphere else _PLANE_WORDS
@@ -228,7 +228,7 @@ def _copy(v, source, to, target):
         to.z[target] = v.z[source]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _class_for(count):
     size_class = 0
     while 1 << size_class < count:

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M, degrees_east
 from matching.knn.engines.balls import NOWHERE, ROUNDED_UP, SLACK, BallLists, Balls, drop, limit_of, make_headers, push
 from matching.model import Int64
@@ -74,7 +74,7 @@ class CellLists(BallLists):
         return super().arrays() | {"counts": self.counts, "sides": self.sides}
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def overlaps(x, y, reach, column, row, side):
     """Whether a ball meets the closed cell. `reach` includes the slack; cells at the border extend outwards."""
     dx = max(0.0, column / side - x) if column > 0 else 0.0

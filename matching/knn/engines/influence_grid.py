@@ -17,7 +17,7 @@ a fifth more memory), longer runs of messages.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.cumulative.engine import CumulativeEngine
 from matching.cumulative.results import A_RESULT, LINE_ENTRIES, POOL_FULL, RESULT_WORDS, offer
 from matching.filters import message_passes
@@ -143,7 +143,7 @@ class InfluenceGrid(CumulativeEngine):
         return arrays | {"grid": self._grid, "reach": self._reach, "moved": self._moved}
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot):
     if _BY_TERM <= grid[slot] < sides.shape[0]:
         if grid[slot] >= 0:
@@ -158,7 +158,7 @@ def _take_out(c, earth, places, lists, cells, sides, counts, grid, reach, slots)
         _take_out_one(c, earth, places, lists, cells, sides, counts, grid, reach, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _grid_at_most(earth, sides, radius, widest):
     """The grid for a ball of this radius, or a finer one; on the sphere a ball's box is at least as wide as high."""
     if radius <= 0.0:
@@ -320,7 +320,7 @@ def _gather(lists, cells, by_term, in_cells, batch, first_row, last_row, lookups
     return last_row
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _prefetch_list(rows, start, count):
     """Prefetch a list from its second cache line on (`_look_up` prefetches the first): too short for the hardware's
     prefetcher."""
@@ -328,7 +328,7 @@ def _prefetch_list(rows, start, count):
         prefetch(rows, (start + line) * rows.shape[1])
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _gather_list(postings, start, count, place, a, found, hits):
     """Append the postings of a list whose balls may contain a place to `found`; returns the new number of `found`.
 
@@ -364,14 +364,14 @@ def _is_new(found, first, h):
     return earlier == h
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _prefetch_rows(x, start, grids, slot):
     prefetch(x, slot * ROW_WORDS)
     prefetch(start, slot * RESULT_WORDS)
     prefetch(grids, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _prefetch_result(start, count, key, slot):
     """Prefetch the end of a result, where entries move."""
     end = start[slot] + count[slot]
@@ -379,7 +379,7 @@ def _prefetch_result(start, count, key, slot):
         prefetch(key, 2 * line)
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _offer_all(
     c, earth, places, best, filters, lists, cells, sides, counts, widest, grids, moved, batch, first, last, lookups,
     found, row_end, scanned, counters,

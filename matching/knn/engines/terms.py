@@ -6,7 +6,7 @@ list of hundreds of thousands without a search.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_no_refcount
 from matching.knn.engines.balls import NOWHERE, BallLists, drop, is_on_sphere, limit_of, push
 from matching.model import Int32
 from matching.storage.point_subscriptions import Subscriptions
@@ -115,7 +115,7 @@ def unpost_terms(c, v, slot):
             c.position[at] = NOWHERE
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _position_of(c, slot, term):
     """Where in the pool of terms the term of a subscription stands."""
     at = c.term_start[slot]

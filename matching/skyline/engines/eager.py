@@ -15,7 +15,7 @@ dominator lives as long, and covers all it covered.
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Int32, Int64
 from matching.skyline.engine import SkylineEngine, SkylineOffers
 from matching.skyline.results import (
@@ -134,7 +134,7 @@ def _read_ahead(v, offers, some):
     return seen
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def arrive(v, slot, seq, life, spatial, text):
     """Compare a message with a slot's buffer, and keep it if it can enter the skyline; False if the pool is exhausted.
 
@@ -175,7 +175,7 @@ def load(v, slots, candidates, first):
     return slots.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def load_row(v, slot, candidates, row):
     """Fill an empty block with the candidates of a row; False, with the block empty, if the pool is exhausted.
 

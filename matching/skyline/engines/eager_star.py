@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiling.njit import njit
+from compiling.njit import njit, njit_inner
 from matching.model import Int32, Int64
 from matching.skyline.engine import Buffers, SkylineOffers
 from matching.skyline.engines.eager import Eager
@@ -175,7 +175,7 @@ def _end(v, slots, seqs, floor, stale, lacks, patient):
         v.due[slot] = min(v.due[slot], stale[slot])
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _cover(v, slot, spatial, text):
     """The longest life of an entry at least as good in both relevances."""
     cover = np.int64(UNDOMINATED)
@@ -186,7 +186,7 @@ def _cover(v, slot, spatial, text):
     return cover
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _find_until(v, slot):
     """Recompute the influence times of a block. O(entries squared)."""
     start = v.start[slot]

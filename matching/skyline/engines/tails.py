@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int64
 from matching.skyline.results import UNDOMINATED, copy_entry, dominates, has_capacity_for, place_of, put
 from matching.storage.prefetch import prefetch
@@ -173,7 +173,7 @@ def settle_all(v, tails, slots, first):
     return slots.shape[0]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def prefetch_blocks(v, slots):
     """Prefetch the blocks of some slots."""
     for slot in slots:
@@ -247,7 +247,7 @@ def defer(v, tails, offers, done, full, left):
     done[0] = count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _settle_full(v, tails, full, done, scratch):
     """Settle the slots in `full`; False if the pool is exhausted."""
     prefetch_blocks(v, full[: done[1]])
@@ -288,7 +288,7 @@ def forget_ended(v, tails, slots, seqs, left):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _forget_one(tails, slot, seq):
     """Remove a message from a tail; False if it is not there."""
     words, last = tails.words, tails.words[slot, _COUNT] - 1

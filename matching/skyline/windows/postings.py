@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit_no_refcount
+from compiling.njit import njit_inner_no_refcount, njit_no_refcount
 from matching.model import Float64, Int32, Int64
 from matching.space import Space
 from matching.storage.slots import grown
@@ -61,13 +61,13 @@ def grid_of(space: Space) -> tuple[float, float, float, float]:
     return west, south, SIDE / (east - west) if east > west else 0.0, SIDE / (north - south) if north > south else 0.0
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def place_in_grid(value, low, scale):
     """Column or row of a coordinate, 0 to `SIDE` - 1; those beyond the world belong to its edge. Monotone."""
     return np.int64(min(max((value - low) * scale, 0.0), SIDE - 1.0))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def sign_of(terms, first, last):
     """The bits of terms[first:last] (two of uint64)."""
     sign = other = np.uint64(0)
@@ -116,7 +116,7 @@ def _link(p, grid, lon, lat, head, terms, first, end):
     return end
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def count_lists(p):
     """Bring `before` up to date; O(1) while no cell has got its first message."""
     before = p.before

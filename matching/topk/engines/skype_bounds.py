@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.geo.sphere import distance_to, least_angle_squared
 
 #: What is counted, and the place of each count (`matching.topk.engines.skype.Skype.counters`).
@@ -18,7 +18,7 @@ COUNTERS = (
 ) = range(len(COUNTERS))  # fmt: skip
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def bound_l2(
     x, y, slope, base, own, rest, first, last, message_x, message_y, message_weight, message_rest, passed
 ):  # fmt: skip
@@ -36,7 +36,7 @@ def bound_l2(
         passed[p] = (margin >= np.float32(0.0)) & (margin * margin >= steep * steep * (dx * dx + dy * dy))
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def bound_l2_sphere(
     x, y, z, slope, base, own, rest, first, last, message_x, message_y, message_z, message_weight, message_rest, passed
 ):  # fmt: skip
@@ -53,7 +53,7 @@ def bound_l2_sphere(
         passed[p] = (margin >= np.float32(0.0)) & (margin * margin >= steep * steep * away)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def bound_any(v, first, last, x, y, z, away, weight, rest, total, peak, norm, max_distance, rules, counters, passed):
     """As `bound_l2`, for any choice of rules, counting what each of them cuts. `v`: the view of the lists."""
     on_sphere = v.z.shape[0] > 0
@@ -120,7 +120,7 @@ def within(floats, node, away, weight, rest, total, peak, norm, least_alpha, sto
     return reach + text >= np.float32(0.0)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def stop_at(stop_base, stop_text, first, last, least_slope, away, weight):
     """The first posting of a group from which on none can reach; both columns fall, so it is found by bisection."""
     # Theorem 5.4: one slope for the whole group, its least, so that the test turns from false to true only once

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
+from matching.storage.slots import put_row
 from matching.topk.engines.skype_tree import (
     INTS,
     build_tree,
@@ -17,7 +18,7 @@ DEAD_FRACTION = 0.25
 _STALE_FRACTION = 0.25
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def copy_place(v, c, source, target):
     """Copy a posting and update the place that its subscription has of it."""
     slot = v.slot[source]
@@ -115,8 +116,9 @@ def build_lists(c, v, due, done, shape):
             v.used[2] += nodes
         v.node_count[term] = nodes
         first_node = v.node_start[term]
-        v.node_floats[first_node : first_node + nodes] = floats[:nodes]
-        v.node_ints[first_node : first_node + nodes] = ints[:nodes]
+        for node in range(nodes):
+            put_row(v.node_floats, first_node + node, floats[node])
+            put_row(v.node_ints, first_node + node, ints[node])
         # only now, when nothing can fail any more, the postings take the order of the tree
         _permute(v, c, start, n, order, kept, kept_ints)
         v.built[term] = n
@@ -125,7 +127,7 @@ def build_lists(c, v, due, done, shape):
     return due.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _text_statistics(c, v, start, n, text):
     """(1 - alpha) * weight, norm after, sum from, maximum from, of each posting of a list, into text[:n]."""
     for p in range(n):
@@ -147,7 +149,7 @@ def _text_statistics(c, v, start, n, text):
         text[p, 3] = factor * peak
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _permute_column(column, start, n, order, kept):
     if column.shape[0]:
         for p in range(n):
@@ -156,7 +158,7 @@ def _permute_column(column, start, n, order, kept):
             column[start + p] = kept[p]
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _permute(v, c, start, n, order, kept, kept_ints):
     """Bring the postings of a list into `order`."""
     _permute_column(v.slot, start, n, order, kept_ints)
@@ -169,7 +171,7 @@ def _permute(v, c, start, n, order, kept, kept_ints):
         c.position[c.term_start[v.slot[p]] + v.ordinal[p]] = p
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _finish_groups(v, term, text, order, l2):
     """The columns that belong to a posting's group: `inner`, `stop_base`, `stop_text`."""
     start = v.start[term]

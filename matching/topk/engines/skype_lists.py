@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.geo.sphere import EARTH_RADIUS_M
 from matching.model import Float32, Int32, Int64
 from matching.space import Space
@@ -217,7 +217,7 @@ class SkypeLists:
             self.view = v._replace(node_floats=resized(v.node_floats, size), node_ints=resized(v.node_ints, size))
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def signature_byte(term):
     """Hash of a term to one byte, 1 to 254, as an int32."""
     return np.int32(1 + (np.int64(term) * np.int64(0x61C88647) >> 16) % 254)
@@ -235,13 +235,13 @@ def signature_with(signature, term):
     return np.int32(np.int32(signature) << np.int32(8)) | signature_byte(term)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _slope_of(c, slot, unit):
     """`slope` of a posting, at most `_STEEPEST`: a smaller slope makes the bound looser."""
     return min(_STEEPEST, c.alpha[slot] * unit / c.max_distance[slot])
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _base_of(c, slot, unit):
     """`base` of a posting in -1e6..1e6: infinity would make an interpolation NaN. Spec 1.8 derives the slack."""
     base = c.alpha[slot] - c.threshold[slot]
@@ -297,7 +297,7 @@ def _append(c, slots, v, added, unit):
                 v.peak[place] = factor * peak
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _move_list(v, c, term, added):
     """Move a list to the end of the pool, with capacity for `added` more."""
     old, count = v.start[term], v.count[term]

@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.geo.sphere import least_angle_squared, point_of
-from matching.storage.slots import longer
+from matching.storage.slots import longer, put
 from matching.topk.engines.skype_bounds import (
     CELLS,
     EARLY_STOP,
@@ -45,7 +45,7 @@ _FEW_TERMS = 64
 _PAIRS = 64
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _find_runs(
     floats, ints, stop_base, stop_text, stored_at, start, x, y, z, on_sphere, weight, rest, total, peak, norm, here,
     max_distance, rules, merge, counters, runs, run_away,
@@ -94,7 +94,7 @@ def _find_runs(
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _morton(x, y):
     """Place in the unit square on a curve through a grid of 64 cells a side, 0 to 4,095; neighbours are mostly near."""
     column, row = np.int64(min(63.0, max(0.0, x * 64.0))), np.int64(min(63.0, max(0.0, y * 64.0)))
@@ -104,7 +104,7 @@ def _morton(x, y):
     return code
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _rounded_places(batch, first_row, last_row):
     """Where messages are, as postings have it: float32[messages, 3]."""
     places = np.empty((last_row - first_row, 3), np.float32)
@@ -181,13 +181,13 @@ def _is_plain(rules):
     return rules.l2 and rules.exact_distance and not rules.prefix and not rules.inner_outer
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _dense(postings, candidates, rows):
     """Whether so large a part of the postings are candidates that pruning costs more than it saves."""
     return candidates > _DENSE * rows and candidates * _DENSE_FRACTION > postings
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _find_candidates(
     v, batch, first_row, places, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
 ):  # fmt: skip
@@ -405,7 +405,7 @@ def scan(
             v, batch, r, places, stats, squares, row_of, order, max_distance, rules, counters, limit, ints, floats
         )  # fmt: skip
         if candidates < 0:  # thresholds are low: take fewer messages together
-            counters[:] = before  # the same messages count when they are taken again
+            put(counters, 0, before)  # the same messages count when they are taken again
             chunk[0] = max(1, (last_row - r) // 4)
             continue
         next_row, few_terms = r, _longest(batch, r, last_row) <= _FEW_TERMS

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.model import Float32, Int32
+from matching.storage.slots import put
 from matching.storage.sorting import ascending
 
 #: Number of columns of node_floats. 0-3: box west, south, east, north; 4: least slope; 5-7: envelope at 0, near and
@@ -168,7 +169,7 @@ def build_tree(x, y, z, slope, base, alpha, text, order, floats, ints, shape, st
         if size == 1:
             # early termination needs postings by descending base
             group = order[ints[node, 0] : ints[node, 1]].copy()
-            order[ints[node, 0] : ints[node, 1]] = group[ascending(-base[group])]
+            put(order, ints[node, 0], group[ascending(-base[group])])
     return nodes
 
 
@@ -187,7 +188,7 @@ def _sides(x, y, z, row):
     return x, y, row[0], row[1], row[2], row[3]
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _summarise_sphere(z, alpha, order, first, last, row):
     """Write the columns of a node's floats that exist on the sphere only: 12 to 14 of `row`."""
     row[12] = row[14] = np.inf
@@ -268,7 +269,7 @@ def partition(order, first, last, key, limit):
     return front
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _select(order, first, last, nth, key):
     """Partial sort of order[first:last] by key (quickselect): no larger key before `nth`, no smaller one behind it."""
     low, high = first, last - 1
@@ -294,7 +295,7 @@ def _select(order, first, last, nth, key):
             return
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def change_base(tree, local, base, path):
     """Set the base of a built posting, and keep the maxima of its group and of all ancestors exact.
 

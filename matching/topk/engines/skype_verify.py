@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.geo.sphere import distance_to, point_of
 from matching.storage.point_subscriptions import ROW_WORDS, TERM_HALVES
 from matching.storage.prefetch import prefetch
@@ -42,7 +42,7 @@ _TOGETHER = 16
 _ROWS_AHEAD, _TERMS_AHEAD = 24, 12
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _find_term(keys, term):
     """Place of a term in the small hash table of a message's terms, or of the empty place where it is not."""
     mask = keys.shape[0] - 1
@@ -53,7 +53,7 @@ def _find_term(keys, term):
     return at
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def _text_score(terms, weights, start, count, first, keys, place_of, weight_of):
     """Text part of a pair if its first common term is the message's term number `first`, else -1.
 
@@ -118,7 +118,7 @@ def _ascend(slots, capacity):
         slot += 1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def scan_row(c, v, batch, r, counters, found, slots, rows, scores):
     """Match a message by a full scan of its lists; returns hits so far, -1 if they exceed the output.
 
@@ -294,7 +294,7 @@ def by_slot(candidates, ints, capacity):
     return keys
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def message_rows(batch, first_row, last_row):
     """Dense rows of messages: terms (int32[rows, w], -1 after the last), weights (float32[rows, w + 1], column 0 is 0),
     and places (float64[rows, 3], `point_of`)."""
@@ -323,7 +323,7 @@ def _place_among(terms, first, term):
     return place
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def verify_by_slot(c, batch, counters, first_row, last_row, row_of, keys, message, found, slots, rows, scores):
     """Verify the candidates of a chunk (`by_slot`); returns hits so far, -1 if they exceed the output.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount
 from matching.model import Float32, Int32, Int64
 from matching.storage.prefetch import prefetch
 from matching.topk.scores import least_distance
@@ -78,7 +78,7 @@ def build_postings(rows: WindowRows) -> Postings:
     return Postings(term, start, near, link)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def term_sign(term):
     """The bit that a term sets."""
     return np.int32(1) << np.int32(((np.int64(term) * 2654435769) >> 27) & 31)
@@ -105,7 +105,7 @@ def _distribute(rows, local, cursor, near, link):
             square, sign = link_term(near, link, at, rows.point, row, row, rows.terms[p], rows.weights[p], square, sign)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def link_term(near, link, at, point, row, number, term, weight, square, sign):
     """Write a posting of the message at `row` of `point`.
 
@@ -152,7 +152,7 @@ def widen(nodes, at, other):
         nodes[at, 6], nodes[at, 7] = min(nodes[at, 6], other[6]), max(nodes[at, 7], other[7])
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def upper_bound(nodes, n, here, alpha, own, rest, max_distance):
     """Upper bound of the scores of messages under node n, found under a term with `own` and `rest` (`term_bounds`).
 
@@ -169,7 +169,7 @@ def upper_bound(nodes, n, here, alpha, own, rest, max_distance):
     return alpha * spatial + own * nodes[n, 4] + rest * nodes[n, 5] + _SLACK
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def push_reaching(queue, count, nodes, first, last, sign, j, here, alpha, own, rest, max_distance, bar):
     """Insert those of nodes first to last - 1 into the queue that may reach the bar for term j of the row.
 
@@ -185,7 +185,7 @@ def push_reaching(queue, count, nodes, first, last, sign, j, here, alpha, own, r
     return count
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def visit_postings(near, link, begin, end, ring, rows, queries, span, r, j, own, rest, messages, scores, found):
     """Scan postings begin to end - 1 of term j of the row; returns the number of hits so far.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from compiling.njit import njit, njit_no_refcount
+from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.filters import Filters, passes, words_of
 from matching.geo.sphere import distance_to
 from matching.model import Float32, Float64, Int32, Int64, MessageBatch, centres, concatenate, take_optional
@@ -143,7 +143,7 @@ def take_window_rows(rows: WindowRows, picked: NDArray[np.integer]) -> WindowRow
     return WindowRows(head, rows.point[picked], rows.terms[at], rows.weights[at], rows.place[picked], keys, *order)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def row_place(queries, r):
     """Where row r of a query is, as `matching.geo.sphere.point_of` has it."""
     return queries.x[r], queries.y[r], queries.z[r], queries.on_sphere
@@ -185,7 +185,7 @@ def scan_rows(rows, queries, span):
     return messages[:found].copy(), scores[:found].copy()
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def _scan_some(rows, begin, end, queries, r, span, messages, scores, found):
     """Scan messages begin to end - 1 for row r."""
     head, point, message_terms, message_weights, place, keys, order_offsets, order = rows
@@ -229,7 +229,7 @@ def within(head, row, span):
     return head[row, 0] > span.after_seq and head[row, 0] <= span.through_seq and head[row, 1] > span.floor
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def shared_text(head, message_terms, message_weights, row, terms, weights, first, last, j):
     """Sum of products of the weights of common terms, if the first of these is at `first + j`; -1 if not.
 
@@ -255,7 +255,7 @@ def shared_text(head, message_terms, message_weights, row, terms, weights, first
     return text if shared else -1.0
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def score_of(point, row, here, alpha, text, max_distance):
     """Score of a message for a query at `here` (`row_place`), to the last bit that of `matching.naive`."""
     z = point[row, 2] if here[3] else 0.0
@@ -269,7 +269,7 @@ def note(messages, scores, at, r, head, row, score):
     scores[at] = score
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def term_bounds(queries, r, own, rest):
     """Fill own[j] and rest[j]: (1 - alpha) times the weight of term j of the row, and the norm of later weights."""
     first, last = queries.term_offsets[r], queries.term_offsets[r + 1]
@@ -291,7 +291,7 @@ def most_terms(term_offsets):
     return most
 
 
-@njit_no_refcount
+@njit_inner_no_refcount
 def find_term(terms, term):
     """Position of a term among ascending ones, -1 if it is not there. O(log n)."""
     low, high = 0, terms.shape[0]
@@ -304,7 +304,7 @@ def find_term(terms, term):
     return low if low < terms.shape[0] and terms[low] == term else -1
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def replace_least(best, first, last, value):
     """Put `value` in place of the least entry of the min-heap best[first : last]. O(log size)."""
     at, size = 0, last - first
@@ -322,7 +322,7 @@ def replace_least(best, first, last, value):
     best[first + at] = value
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def settle_row(queries, r, span, messages, scores, before, found):
     """After the search of row r, drop its hits (from `before` on) below its final bar and, of many at the bar, those
     that `drop_older_ties` drops; returns the number of hits left.
@@ -349,7 +349,7 @@ def settle_row(queries, r, span, messages, scores, before, found):
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def drop_older_ties(is_tie, seq, rank, keep):
     """Clear `keep` (bool[n]) for messages of equal score but the `rank` newest of them.
 
@@ -373,14 +373,14 @@ def drop_older_ties(is_tie, seq, rank, keep):
         keep[i] = False
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def more_hits(messages, scores):
     """The columns of `WindowHits` with more than twice the capacity."""
     needed = scores.shape[0] + _STEP
     return longer(messages, needed), longer(scores, needed)
 
 
-@njit(cache=True, nogil=True)
+@njit_inner
 def extend_queue(bounds, nodes, wanted):
     """The arrays of a priority queue, extended to at least `wanted` entries: bounds, and nodes with their terms."""
     return longer(bounds, wanted), longer(nodes, wanted)

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiling.njit import njit
 from matching.model import Float32, Int32, Int64
+from matching.storage.slots import put_row
 from matching.topk.windows.generations import GenerationIndex
 from matching.topk.windows.postings import WHOLE, build_postings, push_reaching, summarise, visit_postings, widen
 from matching.topk.windows.search import (
@@ -115,8 +116,9 @@ def _order_by_level(start, near, link):
         for p in range(last - first):
             # counting sort is stable: within a level the order along the curve stays, which keeps boxes small
             level = _WEIGHT_LEVELS - 1 - min(_WEIGHT_LEVELS - 1, int(old_near[p, 2] * _WEIGHT_LEVELS))
-            near[first + at[level]] = old_near[p]
-            link[first + at[level]] = old_link[p]
+            place = first + at[level]
+            put_row(near, place, old_near[p])
+            put_row(link, place, old_link[p])
             at[level] += 1
 
 
@@ -131,7 +133,7 @@ def _summarise(s):
         # from the bounds of its blocks, never beyond its list
         for stretch in range(s.starts[t, 2], s.starts[t + 1, 2]):
             begin = s.starts[t, 1] + (stretch - s.starts[t, 2]) * _STRETCH
-            s.stretches[stretch] = s.blocks[begin]
+            put_row(s.stretches, stretch, s.blocks[begin])
             for block in range(begin + 1, min(begin + _STRETCH, s.starts[t + 1, 1])):
                 widen(s.stretches, stretch, s.blocks[block])
 

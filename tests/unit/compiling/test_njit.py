@@ -1,4 +1,7 @@
-"""Kernels that borrow their arrays: they hand none out, and whatever was allocated beside them is given back."""
+"""Kernels that borrow their arrays: they hand none out, and whatever was allocated beside them is given back.
+
+Those that kernels alone call are compiled once, and never for Python.
+"""
 
 import ast
 import gc
@@ -42,7 +45,7 @@ def borrowers(source: str) -> list[ast.FunctionDef]:
         node
         for node in ast.parse(source).body
         if isinstance(node, ast.FunctionDef)
-        and any(isinstance(each, ast.Name) and each.id == "njit_no_refcount" for each in node.decorator_list)
+        and any(isinstance(each, ast.Name) and each.id.endswith("no_refcount") for each in node.decorator_list)
     ]
 
 
@@ -80,7 +83,38 @@ def test_borrowing_kernel_that_hands_out_an_array_is_found_out():
     assert handed_out(function) == {"column"}
 
 
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+compiles = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+
+
+@compiles
+def test_kernel_is_compiled_once_for_constants_narrow_numbers_and_what_a_loop_begins_with():
+    @njit.njit
+    def more(count, number, sure):
+        return count + number * 2**40 + sure
+
+    @njit.njit
+    def total(column):
+        count = more(0, np.int8(-1), True)
+        for number in column:
+            count = more(count, number, False)
+        return count
+
+    assert total(np.array([3, -4], np.int32)) == (-1 + 3 - 4) * 2**40 + 1
+    assert len(more.signatures) == 1
+
+
+@compiles
+def test_kernel_for_kernels_is_not_compiled_for_python_before_and_after_a_kernel_calls_it():
+    @njit.njit_inner
+    def doubled(number):
+        return 2 * number
+
+    assert doubled(10**30) == 2 * 10**30, "no number of Numba's"
+    assert njit.njit(lambda number: doubled(number) + 1)(3) == 7
+    assert doubled(10**30) == 2 * 10**30 and len(doubled.signatures) == 1
+
+
+@compiles
 def test_borrowing_kernel_cannot_allocate():
     @njit.njit_no_refcount
     def twice(column):
@@ -91,7 +125,7 @@ def test_borrowing_kernel_cannot_allocate():
     gc.collect()
 
 
-@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+@compiles
 def test_whatever_kernels_allocate_is_freed():
     told = subprocess.run([sys.executable, "-c", COUNT], cwd=ROOT, capture_output=True, text=True, check=True)
     allocated, kept, infos, kept_infos = map(int, told.stdout.split())

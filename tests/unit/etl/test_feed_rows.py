@@ -153,6 +153,8 @@ def test_versions_keep_when_they_end_and_their_language_and_none_is_another_by_i
         flat | {"ttl_s": None, "expires_at": "01/02/2030"},
         flat | {"id": "v3", "expires_at": "soon", "lang": "de"},
         flat | {"id": "o", "lang": "xx"},
+        flat | {"deleted": True},
+        {"id": "o", "deleted": True},
         {"object_id": "o", "op": "delete"},
     ]
     cleaner = FeedCleaner(options(time_format="%d/%m/%Y"))
@@ -169,7 +171,10 @@ def test_versions_keep_when_they_end_and_their_language_and_none_is_another_by_i
             ("v3", "o", "de", None, "soon"),
             ("o", None, "xx", None, None),
             (None, "o", None, None, None),
+            ("o", None, None, None, None),
+            (None, "o", None, None, None),
         ]
+        assert [one.get("deleted") for one in messages] == [None] * 4 + [True, True, None]
         assert messages[-1] == {"object_id": "o", "op": "delete", "text": ""}, "a deletion needs no place"
 
 

@@ -13,7 +13,7 @@ from matching.model import MessageBatch, concatenate, empty
 from matching.skyline.window import SkylineQueries
 from matching.window import NO_FLOOR, Boundary
 from papers.skyline import filters as cuckoo
-from papers.skyline.mf_rtree import MfRtree
+from papers.skyline.mf_rtree import MfRtree, MfRtreePaper
 from papers.skyline.mf_search import search
 from tests.support.skyline_invariants import check
 from tests.support.skyline_streams import (
@@ -31,8 +31,8 @@ from tests.support.skyline_streams import (
 
 VARIANTS = {
     **{name: (tree, {}) for name, tree in TREES.items()},
-    "mf_rtree_all": (MfRtree, {"cleaning": "all"}),
-    "mf_rtree_off": (MfRtree, {"cleaning": "off"}),
+    "mf_rtree_paper_all": (MfRtreePaper, {"cleaning": "all"}),
+    "mf_rtree_paper_off": (MfRtreePaper, {"cleaning": "off"}),
 }
 GENTLE = Recipe()
 RECIPES = {
@@ -50,7 +50,7 @@ RECIPES = {
 BUSY = Recipe(8, 300, 1_200, 60, 8, grid=None, objects=600)
 OPERATIONS = {
     "mf_rtree": 15_396,
-    "mf_rtree_paper": 43_548,
+    "mf_rtree_paper": 43_557,
     "ir_tree": 38_667,
     "il_quadtree": 51_817,
     "i3": 24_320,
@@ -248,7 +248,7 @@ def test_tree_of_an_unknown_name_or_cleaning_is_refused():
 # ----------------------------------------------------------------------------------------------- broken on purpose
 
 
-class ForgetsReferences(MfRtree):
+class ForgetsReferences(MfRtreePaper):
     """Broken: a leaf's filter does not count how many messages have a keyword."""
 
     def store(self, boundary, messages, ended, objects=None):
@@ -315,14 +315,14 @@ def test_tree_with_a_past_broken_on_purpose_is_found_out(broken, recipe):
 @pytest.mark.parametrize(
     ("broken", "options"),
     [
-        (ForgetsReferences, {"cleaning": "all", "leaf_filters": True}),
+        (ForgetsReferences, {"cleaning": "all"}),
         (TrustsTheTop, {"bounded": False}),
         (DeletesAbove, {}),
     ],
 )
 def test_mf_rtree_broken_on_purpose_is_found_out(broken, options):
     recipe = Recipe(20, 90, 1_000, 30, 4, grid=None, objects=500)
-    assert not run((MfRtree, options), recipe, 10)[0]
+    assert not run((broken.__base__, options), recipe, 10)[0]
     told, _, window = run((broken, options), recipe, 10)
     assert told, f"{broken.__name__} went unnoticed"
     if broken is not TrustsTheTop:
@@ -333,7 +333,7 @@ def test_mf_rtree_broken_on_purpose_is_found_out(broken, options):
 # ----------------------------------------------------------------------------------------------------- the filters
 
 
-@pytest.mark.parametrize("shape", [cuckoo.LEAF, cuckoo.INNER], ids=["leaf", "inner"])
+@pytest.mark.parametrize("shape", [cuckoo.FOUR, cuckoo.SIX], ids=["four", "six"])
 def test_filter_up_to_its_fill_never_denies_and_seldom_affirms(shape):
     bits, rng = 6, np.random.default_rng(0)
     words = np.zeros(100 + (1 << bits), np.int64)
@@ -343,7 +343,7 @@ def test_filter_up_to_its_fill_never_denies_and_seldom_affirms(shape):
     assert all(cuckoo.may_contain(words, 100, bits, cuckoo.hash_term(term), shape) for term in terms.tolist())
     others = [cuckoo.may_contain(words, 100, bits, cuckoo.hash_term(t), shape) for t in range(200_000, 210_000)]
     assert 0 < sum(others) / len(others) < 2.5 * 2 * shape[0] / 1024
-    if shape == cuckoo.INNER:  # all places at once, the same answers
+    if shape == cuckoo.SIX:  # all places at once, the same answers
         asked = [*terms.tolist(), *range(200_000, 210_000)]
         at_once = [cuckoo.contains(words, 100, bits, cuckoo.hash_term(term)) for term in asked]
         assert at_once == [True] * terms.size + others
@@ -355,8 +355,8 @@ def test_filter_of_a_leaf_counts_references_and_a_full_count_stays():
     once, twice, often = (cuckoo.hash_term(term) for term in (1, 2, 3))
     for hashed, times in ((once, 1), (twice, 2), (often, 40)):
         for _ in range(times):
-            cuckoo.add(words, 0, 2, hashed, cuckoo.LEAF)
-    held = lambda hashed: cuckoo.may_contain(words, 0, 2, hashed, cuckoo.LEAF)  # noqa: E731
+            cuckoo.add(words, 0, 2, hashed, cuckoo.FOUR)
+    held = lambda hashed: cuckoo.may_contain(words, 0, 2, hashed, cuckoo.FOUR)  # noqa: E731
     assert cuckoo.remove_entry(words, 0, 2, once) and not held(once)
     assert not cuckoo.remove_entry(words, 0, 2, twice) and held(twice)
     assert cuckoo.remove_entry(words, 0, 2, twice) and not held(twice)
@@ -365,5 +365,5 @@ def test_filter_of_a_leaf_counts_references_and_a_full_count_stays():
 
 def test_filter_that_overflows_says_so():
     words = np.zeros(1, np.int64)
-    answers = [cuckoo.add(words, 0, 0, cuckoo.hash_term(term), cuckoo.LEAF) for term in range(5)]
+    answers = [cuckoo.add(words, 0, 0, cuckoo.hash_term(term), cuckoo.FOUR) for term in range(5)]
     assert answers == [1, 1, 1, 1, -1]

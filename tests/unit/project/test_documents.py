@@ -71,7 +71,7 @@ def test_documents_every_command_line_is_one_that_there_is():
 def test_documents_no_command_hides_where_no_test_looks():
     for page in PAGES:
         assert not re.findall(r"^ {4}(?:\$ )?(?:skyray|python|make|ray|pip) .*$", prose(page), re.MULTILINE), page
-        assert {block.language for block in blocks(page)} <= {"sh", "json", "python", "text", "toml", "sql"}, page
+        assert {block.language for block in blocks(page)} <= {"sh", "js", "json", "python", "text", "toml", "sql"}, page
 
 
 def test_documents_what_is_not_run_says_why():

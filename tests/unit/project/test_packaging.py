@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import sys
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from gateway.shell.packages import PACKAGES, check_packages, from_checkout, home
 from matching.errors import ConfigError, PackagingError
 
 ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "gateway" / "serve" / "page"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -121,8 +123,13 @@ def test_topology_init_is_empty():
     assert not ast.parse((ROOT / "topology" / "__init__.py").read_text()).body
 
 
-def test_licence_is_the_apache_licence():
+def test_licences_are_ours_and_those_of_the_files_of_others():
     text = (ROOT / "LICENSE").read_text()
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text
     assert len(text.splitlines()) > 200
+    vendored = json.loads((PAGE / "vendor" / "manifest.json").read_text())
+    licences = {"Apache-2.0", *(entry["licence"] for entry in vendored.values())}
+    assert set(PROJECT["project"]["license"].split(" AND ")) == licences
+    files = [ROOT / "LICENSE", PAGE / "vendor" / "NOTICE", ROOT / "gateway" / "world" / "LICENSE"]
+    assert [ROOT / name for name in PROJECT["project"]["license-files"]] == files

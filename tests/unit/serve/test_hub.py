@@ -65,17 +65,23 @@ def hub_of(logged=0, registry=None):
 
 
 class Client:
-    """Reads the events of a stream in a task."""
+    """Reads the events of a stream in a task; what the hub sends past it comes when `has_room`."""
 
-    def __init__(self, hub, interest=ALL, after=None, form=EVENTS, pause_s=lambda: 0):
-        self.text, self.pause_s = "", pause_s
-        self.stream = hub.follow(form, interest, after)
+    def __init__(self, hub, interest=ALL, after=None, form=EVENTS, pause_s=lambda: 0, has_room=lambda: False, **more):
+        self.text, self.pause_s, self.has_room, self.past = "", pause_s, has_room, []
+        self.stream = hub.follow(form, interest, after, write=self.write, **more)
         self.task = asyncio.create_task(self.read())
 
     async def read(self):
         async for data in self.stream:
-            self.text += data.decode()
             await asyncio.sleep(self.pause_s())
+            self.text += data.decode()
+
+    def write(self, data):
+        if found := self.has_room():
+            self.text += data.decode()
+            self.past.append(data)
+        return found
 
     @property
     def events(self):
@@ -299,6 +305,36 @@ def test_hub_encodes_an_update_once_for_all_clients(monkeypatch):
     run(story)
 
 
+def test_hub_sends_past_the_task_of_a_client_that_waits_each_update_once(monkeypatch):
+    """Whether there is room, whether the client has fallen behind, and until its key ends."""
+
+    async def story():
+        drawn, valid = random.Random(3), [True]
+        monkeypatch.setattr(hubs, "QUEUE_BYTES", 2_000)  # of ten updates
+        hub = hub_of()
+        some = Client(hub, has_room=lambda: drawn.random() < 0.5)
+        ends, never = Client(hub, has_room=lambda: True, is_valid=lambda: valid[0]), Client(hub)
+        clients = [some, ends, never]
+        await never.until(lambda: all(one.events for one in clients))
+        for last in range(150):
+            hub.deliver([boundary(last, *"abcdefgh"[: drawn.randrange(8)])], last)
+            if drawn.random() < 0.8:  # else some wait together, and may be too many
+                await asyncio.sleep(0.004 * max(0.0, drawn.random() - 0.5))
+        await never.until(lambda: all(one.text.endswith('{"through":149}\n\n') for one in clients))
+        valid[0] = False
+        hub.deliver([boundary(200, "a")], 200)
+        await never.until(lambda: all('"id":"200-0"' in one.text for one in (some, never)))
+        await ends.task
+        assert len(never.ids) == len(set(never.ids)) > 400
+        assert some.ids == never.ids and ends.ids == never.ids[:-1]
+        assert 20 < len(some.past) < len(ends.past) < 200 and not never.past
+        assert hub.sent == len(some.ids) + len(ends.ids) + len(never.ids) and hub.queued_bytes == 0
+        hub.close()
+        await asyncio.gather(some.task, never.task)
+
+    run(story)
+
+
 def test_hub_clients_that_wait_have_no_task_of_the_hub_and_leave_no_timer(monkeypatch):
     async def story():
         hub = hub_of()
@@ -323,13 +359,16 @@ def test_hub_heartbeat_counts_from_the_last_event(monkeypatch):
 
     async def story():
         now = [0.0]
-        queue = hubs._Queue(EVENTS, ALL)
+        queue = hubs._Queue(EVENTS, ALL, lambda: True, lambda data: True)
         monkeypatch.setattr(queue._loop, "time", lambda: now[0])
         queue._timer = asyncio.get_running_loop().call_later(1000, int)
-        for number, (begun, looked, is_over) in enumerate([(0, 4, False), (2, 5, False), (3, 8, True)]):
+        waits = [(0, 5, 4, False), (2, 7, 5, False), (3, 9, 8, False), (3, 8, 8, True)]
+        for number, (begun, until, looked, is_over) in enumerate(waits):
             now[0] = begun
             waiting = asyncio.ensure_future(queue.wait(5.0))
             await asyncio.sleep(0)
+            assert queue.waits
+            queue.postpone(until)
             now[0] = looked
             queue._look()
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ import pytest
 from gateway.serve.page_routes import headers_of
 from gateway.serve.tiles import Tiles
 from matching.errors import ConfigError
+from tests.support import client_types
 from tests.support.serving import Served
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -120,13 +121,22 @@ def test_page_every_file_that_it_names_is_served_with_a_type_that_a_browser_take
         assert types[name.rsplit(".", 1)[1]] in answer.headers["content-type"], name
 
 
+def test_page_types_of_its_client_are_those_of_the_description_and_of_its_methods(served):
+    types = client_types.FILE.read_text(encoding="utf-8")
+    assert client_types.made(types, served.call("GET", "/openapi.json").json) == types, client_types.__doc__
+    code, described = client_types.FILE.with_name("skyray.js").read_text(encoding="utf-8"), types
+    bodies = [text.partition("export class Client {")[2].partition("\n}\n")[0] for text in (code, described)]
+    methods, typed = (set(re.findall(r"^  (?:async )?\*?(\w+)[(<].*[{;]$", body, re.M)) for body in bodies)
+    assert methods == typed and len(typed) > 10
+
+
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
 def test_page_no_file_has_a_way_from_text_to_markup_or_code(path):
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|setHTML", text)
     assert not re.search(r"\son\w+=|\sstyle=|<script>|<style|javascript:", text)
     assert not re.search(r"(?<!xmlns=\")https?://", text), "nothing comes from elsewhere"
-    assert len(text.splitlines()) < 400
+    assert len(text.partition(client_types.MARK)[0].splitlines()) < 400
 
 
 def test_vendored_files_are_those_of_the_script_and_have_their_licences():

@@ -13,6 +13,11 @@ from gateway.serve.etags import Conditions
 from gateway.serve.writer import PublishedRow, Subscribe, Unsubscribe
 from matching.errors import DeliveryError
 from matching.kinds import KINDS
+from matching.subscription_rows import SubscriptionRows
+from matching.words.message_words import MessageWords
+from spouts.change_block import ChangeBlock, checked_changes
+from spouts.handover import handover_of
+from spouts.log import read_records
 from tests.support.serving import lines_of
 from tests.support.writing import DEADLINE_S, WriterStream, await_
 from topology.preparing import Preparing
@@ -297,7 +302,7 @@ def test_writer_takes_a_point_in_every_form_that_coordinates_have(stack, tmp_pat
     assert {stream.registry.get(f"n{number}").box for number in range(3)} == {(1.5, 2.5, 1.5, 2.5)}
     for number in range(3):
         columns = stream.registry.get(f"n{number}").columns
-        parsed = stream.admission.check([columns])[0]
+        parsed = stream.admission.rows.row(columns)
         assert subscriber(columns, parsed, KINDS).kilometres(1.5, 2.5) == 0.0
 
 
@@ -343,7 +348,8 @@ def subscriptions_of_all_sorts():
         tea("query", keywords=None, query="tea OR cup"), tea("not", not_keywords="milk"),
         tea("told", tell={"at": "08:00"}), tea("marked", not_keywords='"milk"'), tea("k", k=0),
         tea("mine", owner="me"), tea("bad owner", owner=3), tea("ends", expires_at="2030-01-01T00:00:00Z"), tea(""),
-        tea("at", at=3), tea("include", include=["text"]), tea("wide", keywords=None, everything=True), point,
+        tea("at", at=3), tea("include", include=["text"]), tea("back", backfill=3),
+        tea("wide", keywords=None, everything=True), point,
         point | {"subscription_id": "p", "lon": 181}, {"kind": "boolean"},
         point | {"subscription_id": "minus"}, tea("東京"),
         tea("polygon", region=None, polygon={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}),
@@ -353,6 +359,23 @@ def subscriptions_of_all_sorts():
     for number, one in enumerate(odd):
         rows += [*(tea(f"s{number}-{at}") for at in range(3)), one, point | {"subscription_id": f"s{number}"}]
     return rows
+
+
+def handed(stream):
+    """The changes that the spouts get of each record, columns as lists, and those that they would read from the log."""
+    waiting, vocabulary = handover_of(stream.wal.log).records, stream.admission.vocabulary
+    checks = SubscriptionRows(MessageWords(vocabulary), stream.admission.space, KINDS)
+    found = []
+    for record, offset, _ in read_records(stream.wal.log):
+        block = waiting.take(offset).changes
+        again = ChangeBlock.of(list(checked_changes(record.lines, checks)), record.lines, False)
+        assert block.words and block.refiltered, "some wait for their words"
+        for one, table in ((block, block.known_now(vocabulary, checks)), (again, again.table)):
+            columns = [column.tolist() for column in table]
+            found.append(repr((one.names, one.rows.tolist(), columns, one.stopped.tolist(), one.backfilled)))
+        found.append((block.words, block.word_offsets.tolist(), block.refiltered, block.size_bytes))
+        assert found[-3] == found[-2]
+    return found
 
 
 def test_subscriptions_taken_together_are_those_taken_one_by_one(stack, tmp_path):
@@ -372,6 +395,6 @@ def test_subscriptions_taken_together_are_those_taken_one_by_one(stack, tmp_path
         admission = stream.admission
         words = admission.vocabulary.admitted, admission.new_terms._open, admission.kinds_met
         logged = [(record.changes, record.lines, record.admitted) for record in stream.records()]
-        lives.append((found, registered, stream.registry.last, stream.registry.owned, words, logged))
+        lives.append((found, registered, stream.registry.last, stream.registry.owned, words, logged, handed(stream)))
     for together, alone in zip(*lives, strict=True):
         assert together == alone

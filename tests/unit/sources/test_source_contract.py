@@ -1,11 +1,14 @@
 """What every source promises (`gateway.sources.source`), held against real brokers."""
 
 import json
+import threading
+import time
 
 import pytest
 from confluent_kafka import KafkaError
 
-from gateway.sources.kafka import KafkaSource, sorted_out
+from gateway.sources import nats
+from gateway.sources.kafka import KafkaSource, split_errors
 from gateway.sources.nats import NatsSource
 from gateway.sources.source import SourceAway
 from matching.errors import ConfigError
@@ -136,6 +139,25 @@ def test_durable_position_is_shown_at_the_nats_server(tmp_path, closing):
         assert broker.acknowledged("skyray") > 0
 
 
+def test_answers_of_nats_are_read_as_they_come_also_those_of_an_earlier_request(tmp_path, closing, monkeypatch):
+    with NatsBroker(tmp_path / "broker") as broker:
+        broker.create()
+        broker.publish(ROWS)
+        source, found = closing(broker.source()), []
+        source.open({})
+        with monkeypatch.context() as hasty:
+            hasty.setattr(nats, "_REPLY_S", 0.0)  # each answer is late
+            while len(found) < len(ROWS):
+                assert len(some := source.read(7, 0.001)) <= 7
+                found += some
+        assert [one.data for one in found] == ROWS
+        begun_s = time.monotonic()
+        threading.Timer(0.2, broker.publish, [[b"late"]]).start()
+        while not (found := source.read(100, 30.0)):
+            pass
+        assert [one.data for one in found] == [b"late"] and time.monotonic() - begun_s < 20, "it waits for no others"
+
+
 def test_consumer_of_another_program_is_left_alone(tmp_path, closing):
     from nats.js.api import ConsumerConfig
 
@@ -260,10 +282,10 @@ def test_error_of_a_partition_of_kafka_loses_nothing_of_the_others():
         Answered(0, 8),
         Answered(1, 7),
     ]
-    found, error = sorted_out(answer)
+    found, error = split_errors(answer)
     assert [(one.partition, one.offset) for one in found] == [("1", 5), ("1", 6), ("1", 7)]
     assert error is not None and error.code() == removed
-    found, error = sorted_out([Answered(0, 1), Answered(1, 2, end)])
+    found, error = split_errors([Answered(0, 1), Answered(1, 2, end)])
     assert [one.offset for one in found] == [1] and error is None
 
 

@@ -132,6 +132,7 @@ def test_spout_that_waits_is_woken_by_what_is_logged_in_its_process(stream, word
         stream.journal.mark(300_000_000, 0.0)  # no batch is handed over with it
 
     context.waits.clear()
+    handover_of(stream.journal.log).came.wait(0.0)  # what was read without a wait has set it
     logging = threading.Thread(target=log)
     logging.start()
     tick = spout.next_batch(number, None)

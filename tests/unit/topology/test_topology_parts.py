@@ -96,6 +96,10 @@ def test_seal_gives_read_only_views_and_counts_shared_arrays_once():
         sealed.batch.west[0] = 1.0
     column[0] = 1.0  # the sender's own array stays writable
     assert size_bytes == 80 + 8  # the column, and the offsets of an empty ragged column
+    for _ in range(2):  # as the last table that was sealed, and behind another one
+        passed_on, size_bytes = seal(Pair(3, (sealed.batch, sealed.batch.west, np.zeros(1))))
+        assert passed_on[1][0] is sealed.batch and size_bytes == 80 + 8 + 8
+        seal(Pair(3, MessageBatch(**messages)))
 
 
 @pytest.mark.parametrize(

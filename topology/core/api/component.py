@@ -15,7 +15,6 @@ What the executors promise, and all a component may rely on:
   other numbers of tasks: `restore` of the new tasks gets what `snapshot` of the old ones had, and nothing else.
 """
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ import xxhash
 from matching.errors import CheckpointError, TopologyError
 from topology.core.api.plan import Plan, TaskId
 from topology.core.checkpoint.storage import Output
+from topology.core.wakeup import Wakeup
 
 
 class Delivery(NamedTuple):
@@ -153,8 +153,7 @@ class Context:
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of this task (in, out and busy time are counted by the executor itself)."""
-        counters = self._host.counters
-        counters[name] = counters.get(name, 0) + int(amount)
+        self._host.counters[name] += int(amount)
 
     def record_latency(self, seconds: np.ndarray | float, counts: np.ndarray | int = 1) -> None:
         """Add to this task's latency histogram: each of `seconds`, `counts` times."""
@@ -164,7 +163,7 @@ class Context:
         """Seconds since the epoch by the topology's clock (a fake one in tests)."""
         return self._clock()
 
-    def wait(self, seconds: float, came: threading.Event | None = None) -> None:
+    def wait(self, seconds: float, came: Wakeup | None = None) -> None:
         """Wait for input, so long, or until `came` is set; it does not count as time spent working."""
         self._host.wait(seconds, came)
 

@@ -15,10 +15,11 @@ Every exception of a component becomes a `TaskFailure` (`topology.core.failures`
 """
 
 import pickle
-import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,13 @@ from topology.core.tasks.links import (
     Parcel,
 )
 from topology.core.tasks.output_router import OutputRouter
+from topology.core.wakeup import Wakeup
 
 #: A component that calls sys.exit() has failed; an interrupt from the keyboard is left to the executor.
 _CAUGHT = (Exception, SystemExit)
+#: The two classes from tuples: by name each takes a call of Python more, and a small batch makes a dozen.
+_parcel: Callable[[tuple[Any, ...]], Parcel] = partial(tuple.__new__, Parcel)
+_delivery: Callable[[tuple[Any, ...]], Delivery] = partial(tuple.__new__, Delivery)
 
 
 class TaskHost:
@@ -97,7 +102,7 @@ class TaskHost:
         self.spec = plan.component(self.id.component)
         self.ended = False
         self.failure: TaskFailure | None = None
-        self.counters: dict[str, int] = {}
+        self.counters: defaultdict[str, int] = defaultdict(int)
         self.latency = LatencyHistogram()
         self._post = post
         self.incarnation = request.incarnation
@@ -115,11 +120,11 @@ class TaskHost:
         self._sent_to = [0] * len(plan.tasks)
         self._next_number = [0] * len(plan.tasks)
         self._received = 0
-        self._incoming: dict[str, int] = {}
-        self._outgoing: dict[str, int] = {}
-        self._bytes_out: dict[str, int] = {}
-        self._unrouted: dict[str, int] = {}
-        self._busy_ns: dict[str, int] = {}
+        self._incoming: defaultdict[str, int] = defaultdict(int)
+        self._outgoing: defaultdict[str, int] = defaultdict(int)
+        self._bytes_out: defaultdict[str, int] = defaultdict(int)
+        self._unrouted: defaultdict[str, int] = defaultdict(int)
+        self._busy_ns: defaultdict[str, int] = defaultdict(int)
         self._waited_ns = 0  # of the call that is under way
         self._stopping = self._stopped = False
         self._start_after(-1)
@@ -336,14 +341,14 @@ class TaskHost:
             )
         receivers = self._router.receivers(stream, to, key, self.ended)
         if receivers is None:
-            self._unrouted[stream] = self._unrouted.get(stream, 0) + 1
+            self._unrouted[stream] += 1
             return
         try:
             sealed, size_bytes = seal(payload)
         except TypeError as fault:
             raise TopologyError(f"{self.id} emitted on {stream!r} what cannot travel: {fault}") from None
-        self._outgoing[stream] = self._outgoing.get(stream, 0) + len(receivers)
-        self._bytes_out[stream] = self._bytes_out.get(stream, 0) + size_bytes
+        self._outgoing[stream] += len(receivers)
+        self._bytes_out[stream] += size_bytes
         self._send(receivers, sealed, size_bytes)
 
     def acknowledge(self, batch: int) -> None:
@@ -356,10 +361,10 @@ class TaskHost:
             )
         self._send([(self.plan.clock_address, ACKNOWLEDGE)], int(batch), 0)
 
-    def wait(self, seconds: float, came: threading.Event | None) -> None:
+    def wait(self, seconds: float, came: Wakeup | None) -> None:
         """Wait, which is no work."""
         started = self._work_ns()
-        (came or threading.Event()).wait(seconds)
+        (came or Wakeup()).wait(seconds)
         self._waited_ns += self._work_ns() - started
 
     # -- inside
@@ -373,17 +378,16 @@ class TaskHost:
     def _send(self, receivers: list[tuple[int, int]], payload: Any, size_bytes: int) -> None:
         parcels, sent_to = [], self._sent_to
         for address, edge in receivers:
-            number = sent_to[address]
-            sent_to[address] = number + 1
-            parcels.append(Parcel(address, edge, self.address, number, payload, size_bytes))
+            parcels.append(_parcel((address, edge, self.address, sent_to[address], payload, size_bytes)))
+            sent_to[address] += 1
         self._post(parcels)
 
     def _execute(self, stream: str, sender: int, payload: Any) -> None:
         source = self.plan.tasks[sender]
-        self._incoming[stream] = self._incoming.get(stream, 0) + 1
+        self._incoming[stream] += 1
         started = self._work_ns()
         try:
-            self._component.execute(Delivery(stream, source.component, source.task, payload))
+            self._component.execute(_delivery((stream, source.component, source.task, payload)))
             if self._aligner.complete:
                 self._snapshot_if_quiet()
             if self._finished and not self.ended and self._component.idle():
@@ -466,8 +470,7 @@ class TaskHost:
             self._send([(address, END) for address in targets], None, 0)
 
     def _add_busy(self, stream: str, started_ns: int) -> None:
-        worked_ns = self._work_ns() - started_ns - self._waited_ns
-        self._busy_ns[stream] = self._busy_ns.get(stream, 0) + worked_ns
+        self._busy_ns[stream] += self._work_ns() - started_ns - self._waited_ns
         self._waited_ns = 0
 
     def _unblock(self) -> None:
