@@ -375,7 +375,7 @@ class DeliveryBolt(Bolt):
     def _inputs(self, first: int) -> InOrder:
         return InOrder({"changes": 1, "ids": 1, "updates": self.query_tasks}, first, name=self.context.component)
 
-    def _part_sink(self) -> PartSink:
+    def _part_sink(self) -> UpdateSink:
         updates = f"{self.out_dir}/updates"
         if "://" not in updates:
             with writing(updates):

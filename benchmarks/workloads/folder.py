@@ -131,7 +131,7 @@ class FillingFile(PacedFile):
 class FillingDelivery(DeliveryBolt):
     """A delivery bolt for the history: keeps all names, writes no file, and saves no figures."""
 
-    def _make_sink(self) -> UpdateSink:
+    def _part_sink(self) -> UpdateSink:
         return CountSink()
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:

@@ -229,7 +229,7 @@ export interface Message {
   /** what the message is a version of */
   object_id?: string | number | null;
   op?: "publish" | "delete" | 0 | 1 | null;
-  /** the language of its words, such as german, in a stream without stem */
+  /** the language of its words, such as german */
   lang?: unknown;
   /** of an object: seconds until this version ends it, a number */
   ttl_s?: unknown;

@@ -74,7 +74,7 @@ class ActiveWebhook:
         self.again_s = _AGAIN_S  # after a failure to read or write the file
         self.changing = asyncio.Lock()
         self.until: Position | None = None  # the end of a digest that is being cut
-        self.hold_s = 0.0  # time of the next attempt at the earliest
+        self.hold_s = 0.0  # no attempt is made before this time
         self.timer: asyncio.TimerHandle | None = None
         self.closed = False
 

@@ -220,4 +220,4 @@ def test_texts_that_are_looked_up_together_are_those_of_the_messages(stream):
         assert set(found) == set(some)
         for seq, text in found.items():
             one = stream.journal.message(seq)
-            assert text == (one.message_id, one.text, one.lon, one.lat, "")
+            assert text == (one.message_id, one.text, one.lon, one.lat, "", "")
