@@ -39,12 +39,12 @@ from matching.model import (
     UInt8,
     empty,
 )
+from matching.storage.sorting import index_pairs
 from matching.validate import ParsedSubscription
 from matching.vocabulary import Vocabulary
 from matching.window import NO_FLOOR
 from matching.words.message_words import MessageTerms
 
-_LOW = np.int64(0xFFFFFFFF)
 #: Fields of a segment that are no columns.
 _NUMBERS = ("first", "latest_us")
 #: Numbers of rows, for segments of usual length.
@@ -114,19 +114,14 @@ class MessageSegment(NamedTuple):
 
         Notes
         -----
-        O(words log words), most of it in sorts that let other threads run.
+        O(words + messages), in a kernel that lets other threads run.
         """
-        row, term = np.flatnonzero(visible), words[1].astype(np.int64)
-        row, term = np.concatenate([words[0], row]), np.concatenate([term, np.full(row.shape[0], reserved, np.int64)])
-        pairs = np.unique(term << 32 | row)
-        terms, rows = (pairs >> 32).astype(TERM), (pairs & _LOW).astype(np.int32)
+        row, term = np.flatnonzero(visible), words[1].astype(TERM)
+        row, term = np.concatenate([words[0], row]), np.concatenate([term, np.full(row.shape[0], reserved, TERM)])
+        terms, rows, *terms_of = index_pairs(row, term, lon.shape[0])
         begins = np.flatnonzero(np.diff(terms, prepend=-1))
-        by_row = np.sort((pairs & _LOW) << 32 | pairs >> 32)
-        offsets = np.zeros(lon.shape[0] + 1, np.int64)
-        np.cumsum(np.bincount(rows, minlength=lon.shape[0]), out=offsets[1:])
         lists = terms[begins], np.append(begins, terms.shape[0]).astype(np.int64), rows
         latest_us = int(time_us.max(initial=NO_FLOOR))
-        terms_of = offsets, (by_row & _LOW).astype(TERM)
         return cls(first, latest_us, *ids, lon, lat, sides, time_us, keys, *order, *terms_of, *lists)
 
     def arrays(self) -> dict[str, np.ndarray]:

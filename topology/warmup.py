@@ -38,11 +38,12 @@ from matching.iso_times import iso_times
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import NO_KEYS, NO_MESSAGES, MessageBatch, Removals, SubscriptionTable
+from matching.model import NO_KEYS, NO_MESSAGES, TERM, MessageBatch, Removals, SubscriptionTable
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.sample_rows import sample_messages, subscriptions
 from matching.space import EARTH, Space
 from matching.storage.marks import Marker
+from matching.storage.sorting import index_pairs
 from matching.vocabulary import Vocabulary
 from matching.window import Boundary, Window
 from matching.words.message_words import MessageWords, weigh
@@ -190,6 +191,7 @@ def _warm_words() -> None:
     weigh(words.terms(cut), vocabulary.idf)
     words.distinct(cut, np.array([0, 2]))
     iso_times(["2018-10-10T20:19:24Z"])
+    index_pairs(np.zeros(1, np.int64), np.zeros(1, TERM), 1)
 
 
 def part_names() -> list[str]:

@@ -44,3 +44,68 @@ def ascending(values):
         order, other = other, order
         width *= 2
     return order
+
+
+#: Bits of a term that a pass of `index_pairs` sorts by.
+_DIGIT = 11
+
+
+@njit(cache=True, nogil=True)
+def index_pairs(row, term, rows):
+    """Index pairs of a row and a term, in any order and with repeats, by both.
+
+    Parameters
+    ----------
+    row : int64[n]     below `rows`
+    term : int32[n]    not below 0
+
+    Returns
+    -------
+    terms, of_term : int32[m]    distinct pairs by term, then row: the term, and the row
+    offsets : int64[rows + 1]
+    of_row : int32[m]            terms of each row, ascending, between its offsets
+
+    Notes
+    -----
+    Counting sorts by row, then by the digits of the term, and by row again. O(n + rows).
+    """
+    count = term.shape[0]
+    order, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    free = np.zeros(rows + 1, np.int64)
+    for i in range(count):
+        free[row[i] + 1] += 1
+    for i in range(rows):
+        free[i + 1] += free[i]
+    for i in range(count):
+        order[free[row[i]]] = i
+        free[row[i]] += 1
+    ends = np.empty(1 << _DIGIT, np.int64)
+    for shift in range(0, 31, _DIGIT):
+        for digit in range(ends.shape[0]):
+            ends[digit] = 0
+        for i in range(count):
+            ends[(term[i] >> shift) & (ends.shape[0] - 1)] += 1
+        end = 0
+        for digit in range(ends.shape[0]):
+            ends[digit], end = end, end + ends[digit]
+        for i in range(count):
+            digit = (term[order[i]] >> shift) & (ends.shape[0] - 1)
+            other[ends[digit]] = order[i]
+            ends[digit] += 1
+        order, other = other, order
+    terms, of_term = np.empty(count, np.int32), np.empty(count, np.int32)
+    offsets, distinct = np.zeros(rows + 1, np.int64), 0
+    for place in order:
+        if distinct == 0 or terms[distinct - 1] != term[place] or of_term[distinct - 1] != row[place]:
+            terms[distinct], of_term[distinct] = term[place], row[place]
+            offsets[row[place] + 1] += 1
+            distinct += 1
+    for i in range(rows):
+        offsets[i + 1] += offsets[i]
+    of_row = np.empty(distinct, np.int32)
+    for i in range(rows):
+        free[i] = offsets[i]
+    for i in range(distinct):
+        of_row[free[of_term[i]]] = terms[i]
+        free[of_term[i]] += 1
+    return terms[:distinct], of_term[:distinct], offsets, of_row

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from compiling.kernel_cache import PACKAGES
-from matching.storage.sorting import ascending
+from matching.storage.sorting import ascending, index_pairs
 
 ROOT = Path(__file__).parents[3]
 _THEIRS = {"np.sort", "np.argsort", "np.unique", "np.median", "np.percentile", "np.quantile", "sorted"}
@@ -39,3 +39,15 @@ def test_no_kernel_sorts_by_numba():
     assert len(files) > 100
     found = {str(path.relative_to(ROOT)): names for path in files if (names := sorts_of(path.read_text()))}
     assert found == {}
+
+
+@pytest.mark.parametrize(("count", "rows", "terms"), [(0, 0, 1), (1, 1, 1), (300, 7, 5), (2_000, 300, 2**31 - 1)])
+def test_pairs_are_indexed_by_term_and_by_row_as_distinct_ones_sorted(count, rows, terms):
+    rng = np.random.default_rng(count)
+    row, term = rng.integers(0, max(rows, 1), count), rng.integers(0, terms, count).astype(np.int32)
+    row, term = np.append(row, row[: count // 3]), np.append(term, term[: count // 3])
+    by_term = sorted(set(zip(term.tolist(), row.tolist(), strict=True)))
+    by_row = sorted({(one, other) for other, one in by_term})
+    found_terms, of_term, offsets, of_row = index_pairs(row, term, rows)
+    assert list(zip(found_terms.tolist(), of_term.tolist(), strict=True)) == by_term
+    assert list(zip(np.repeat(np.arange(rows), np.diff(offsets)).tolist(), of_row.tolist(), strict=True)) == by_row
