@@ -79,7 +79,7 @@ class MessageIndex:
 
     Notes
     -----
-    About 200 bytes a message of ten words, on disk and in the page cache. 2 us to take a message in, a quarter of it to index it.
+    About 200 bytes a message of ten words, on disk and in the page cache. 1.5 us to take a message in.
     """
 
     def __init__(self, log: str | os.PathLike[str], space: Space, reserved: int, writes: bool = False):
