@@ -118,11 +118,11 @@ class MessageSegment(NamedTuple):
         """
         row, term = np.flatnonzero(visible), words[1].astype(TERM)
         row, term = np.concatenate([words[0], row]), np.concatenate([term, np.full(row.shape[0], reserved, TERM)])
-        terms, rows, *terms_of = index_pairs(row, term, lon.shape[0])
+        terms, rows, offsets, terms_of = index_pairs(row, term, lon.shape[0])
         begins = np.flatnonzero(np.diff(terms, prepend=-1))
         lists = terms[begins], np.append(begins, terms.shape[0]).astype(np.int64), rows
         latest_us = int(time_us.max(initial=NO_FLOOR))
-        return cls(first, latest_us, *ids, lon, lat, sides, time_us, keys, *order, *terms_of, *lists)
+        return cls(first, latest_us, *ids, lon, lat, sides, time_us, keys, *order, offsets, terms_of, *lists)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All columns, by name."""
