@@ -437,8 +437,8 @@ class DeliveryBolt(Bolt):
         self._settle()
 
     def _with_backfill(self, backfill: Backfill, updates: UpdateBatch) -> UpdateBatch:
-        """Insert the updates of backfills into those of a batch: before the live updates of their subscription, behind
-        the updates of the one that it replaced."""
+        """Insert the backfill of a subscription into a batch: before its live updates, after those of the subscription
+        that it replaced."""
         own = self.subscriptions.has(backfill.number)
         at, number, seq = backfill.at[own], backfill.number[own], backfill.seq[own]
         self.messages.keep(seq, backfill.names.take(np.flatnonzero(own)))

@@ -55,7 +55,7 @@ class KindThreads(Generic[Key]):
         BaseException
             The exception of the first job, in that order, that failed; raised once all jobs have ended.
         """
-        if len(jobs) == 1:  # it has nobody to be beside
+        if len(jobs) == 1:  # nothing to run in parallel
             return {key: job() for key, job in jobs.items()}
         beside = min(self.threads, len(jobs)) - 1
         took = [self._took_s.get(key, 0.0) for key in jobs] if beside > 0 else []

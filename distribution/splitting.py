@@ -12,7 +12,7 @@ from compiling.njit import njit
 from matching.model import Int64, MessageBatch, take_optional
 from matching.storage.slots import as_input
 
-#: What a column has a value for: nothing (it is empty in all parts), each message, each term, each offset of terms.
+#: How many values a column has: none (it is empty in all parts), or one for each message, term or offset of terms.
 _EMPTY, _ROWS, _TERMS, _OFFSETS = range(-1, 3)
 #: Columns of the order of words, which has offsets of its own.
 _ORDER = ("order_offsets", "order")

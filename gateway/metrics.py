@@ -44,7 +44,7 @@ class RunFigures(Collector):
     folder : Path
         Folder of the run, for the quarantine in its `run.json`.
     own : callable
-        Metric families of the input and the updates; by default those of a run over files.
+        Metric families of the input and the updates; by default the families of a run over files.
     """
 
     def __init__(self, show: Any, folder: Path, own: Callable[[RunSnapshot], Iterator[Metric]] | None = None):
@@ -65,7 +65,7 @@ class RunFigures(Collector):
         return getattr(self._show, name)
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families; those of the topology from its first snapshot on."""
+        """The metric families; the topology has none before its first snapshot."""
         yield self._quarantined()
         snapshot = self._snapshot
         if snapshot is not None:

@@ -233,7 +233,7 @@ class Admission:
             raise
 
     def subscribe_new(self, rows: Sequence[Mapping[str, Any]], plain: PlainRows, lines: Sequence[bytes]) -> bool:
-        """Register subscriptions of ids that no other has or had; False, and none is, if `subscribe` is to be asked.
+        """Register subscriptions whose ids are new; False, and none is registered, if `subscribe` must check each.
 
         `rows` have their columns, `plain` what their check says; `lines` are as they are logged.
         """
@@ -251,7 +251,7 @@ class Admission:
         return True
 
     def _takes_plain(self, kind: int, row: Mapping[str, Any]) -> bool:
-        """Whether plain subscriptions of a kind, of which this is one, are taken; to `refuses` they are alike."""
+        """Whether plain subscriptions of the kind of `row` are taken: `refuses` says the same of all of them."""
         if kind not in self._takes:
             one = self.rows.row(row)
             runs = self.kinds[kind].runs

@@ -261,7 +261,7 @@ class LineReader:
         return _with_made_ids(found, self._begun) if "" in found.ids else found
 
     def _spoken(self, langs: Sequence[Any]) -> list[str]:
-        """The languages of messages, [] if all are of that of the stream."""
+        """The language of each message; [] if each has the language of the stream."""
         try:
             known = {lang: self._languages.get(lang, "") for lang in set(langs)}
         except TypeError:  # an attribute that is a list

@@ -62,7 +62,7 @@ class ApiError(Exception):
     where : str, optional
         Parameter, header, or line.
     do : str, optional
-        The remedy, by default that of the reason.
+        The remedy; by default the one that the reason has.
     """
 
     def __init__(

@@ -264,7 +264,7 @@ class UpdateRows:
         return np.array([has_place(one.lon, one.lat) for one in self._messages], np.bool_)[self._message]
 
     def updates(self, include: Include | None = None) -> list[ReleasedUpdate]:
-        """The updates for sinks, whose ids have no tag. `include` replaces that of the subscriptions."""
+        """The updates for sinks, whose ids have no tag. `include` counts in place of the subscriptions' own."""
         if not len(self):
             return []
         released, rows = self.released, self.rows

@@ -422,7 +422,7 @@ class LogWriter:
             first = stop
 
     def _take_new(self, new: Mapping[str, tuple[dict[str, Any], bytes]], plain: PlainRows, request: _Request) -> bool:
-        """Take subscriptions, or none if more is to be asked of one of them."""
+        """Take subscriptions together; False, and none is taken, if one of them must be checked by itself."""
         seq = self._admission.next_seq = self.batching.next_seq
         columns, lines = zip(*new.values(), strict=True)
         if not self._admission.subscribe_new(columns, plain, lines):

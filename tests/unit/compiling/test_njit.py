@@ -83,10 +83,10 @@ def test_borrowing_kernel_that_hands_out_an_array_is_found_out():
     assert handed_out(function) == {"column"}
 
 
-compiles = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
+COMPILES = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
 
-@compiles
+@COMPILES
 def test_kernel_is_compiled_once_for_constants_narrow_numbers_and_what_a_loop_begins_with():
     @njit.njit
     def more(count, number, sure):
@@ -103,7 +103,7 @@ def test_kernel_is_compiled_once_for_constants_narrow_numbers_and_what_a_loop_be
     assert len(more.signatures) == 1
 
 
-@compiles
+@COMPILES
 def test_kernel_for_kernels_is_not_compiled_for_python_before_and_after_a_kernel_calls_it():
     @njit.njit_inner
     def doubled(number):
@@ -114,7 +114,7 @@ def test_kernel_for_kernels_is_not_compiled_for_python_before_and_after_a_kernel
     assert doubled(10**30) == 2 * 10**30 and len(doubled.signatures) == 1
 
 
-@compiles
+@COMPILES
 def test_borrowing_kernel_cannot_allocate():
     @njit.njit_no_refcount
     def twice(column):
@@ -125,7 +125,7 @@ def test_borrowing_kernel_cannot_allocate():
     gc.collect()
 
 
-@compiles
+@COMPILES
 def test_whatever_kernels_allocate_is_freed():
     told = subprocess.run([sys.executable, "-c", COUNT], cwd=ROOT, capture_output=True, text=True, check=True)
     allocated, kept, infos, kept_infos = map(int, told.stdout.split())
