@@ -356,7 +356,10 @@ def test_filter_of_a_leaf_counts_references_and_a_full_count_stays():
     for hashed, times in ((once, 1), (twice, 2), (often, 40)):
         for _ in range(times):
             cuckoo.add(words, 0, 2, hashed, cuckoo.FOUR)
-    held = lambda hashed: cuckoo.may_contain(words, 0, 2, hashed, cuckoo.FOUR)  # noqa: E731
+
+    def held(hashed):
+        return cuckoo.may_contain(words, 0, 2, hashed, cuckoo.FOUR)
+
     assert cuckoo.remove_entry(words, 0, 2, once) and not held(once)
     assert not cuckoo.remove_entry(words, 0, 2, twice) and held(twice)
     assert cuckoo.remove_entry(words, 0, 2, twice) and not held(twice)
