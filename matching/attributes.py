@@ -9,6 +9,7 @@ table of categories would have to be the same on all tasks, at every batch and a
 import hashlib
 import math
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -41,6 +42,7 @@ RESERVED = frozenset((*MESSAGE_ROLES, "seq", "message_id", "event_time", "terms"
 _NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _TURNED = np.int64(2**63 - 1)
+_DOUBLE, _SIGNED = struct.Struct("<d"), struct.Struct("<q")
 #: Forms in which the text of a number may be written: `plain` decimals; with marks between thousands, a `point` or a
 #: `comma` before the decimals, and a unit or currency before or behind it: "1.200,00 EUR" is of the form `comma`.
 NUMBER_FORMS = ("plain", "point", "comma")
@@ -336,4 +338,7 @@ def key_of(value: float | int | str | None) -> int:
         return MISSING_KEY
     if isinstance(value, str):
         return category_key(value)
-    return value if isinstance(value, int) else int(number_keys(np.array([value], np.float64))[0])
+    if isinstance(value, int):
+        return value
+    (bits,) = _SIGNED.unpack(_DOUBLE.pack(value + 0.0))  # as `number_keys`, of one value: 0.3 us instead of 7
+    return MISSING_KEY if math.isnan(value) else bits ^ int(_TURNED) if bits < 0 else bits

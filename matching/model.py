@@ -65,6 +65,9 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, strings: Sequence[str]) -> "Names":
         """Pack strings. O(total bytes)."""
+        if len(strings) > 1 and (whole := "".join(strings)).isascii():  # half the time
+            offsets = np.array([0, *accumulate(map(len, strings))], np.int64)
+            return cls(offsets, np.frombuffer(whole.encode(), np.uint8))
         encoded = [text.encode("utf-8", "surrogatepass") for text in strings]
         offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
         return cls(offsets, np.frombuffer(b"".join(encoded), np.uint8))

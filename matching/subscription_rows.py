@@ -24,6 +24,7 @@ from matching.model import (
     Int8,
     Int32,
     Int64,
+    Names,
     SubscriptionTable,
     empty,
     take_ragged,
@@ -151,7 +152,7 @@ class SubscriptionRows:
         texts = list(map(_texts, rows))
         flat, ends = list(chain.from_iterable(texts)), np.zeros(len(texts) + 1, np.int64)
         np.cumsum(list(map(len, texts)), out=ends[1:])
-        distinct = self._words.distinct(self._words.cut(flat), ends)
+        distinct = self._words.distinct(self._words.cut(Names.of(flat)), ends)
         counts = np.diff(distinct.offsets)
         unknown = counts - np.diff(distinct.known)
         sure = np.array(list(map(_is_id, names)), np.bool_) & (counts > 0) & (counts <= MAX_SUBSCRIPTION_TERMS)

@@ -76,7 +76,7 @@ _CHARACTER = regex.compile(r".\p{M}*", regex.V1 | regex.DOTALL)
 # In other scripts marks are no decoration: they are vowels (Devanagari, Thai), voicing (Japanese), letters (Cyrillic).
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}])\p{M}+", regex.V1)
 # Case folding gives i for both capitals; entities are undone later.
-_DOTLESS, _SMALL_I = "turkish", {"I": "ı", "İ": "i", "I\u0307": "i"}
+DOTLESS, _SMALL_I = "turkish", {"I": "ı", "İ": "i", "I\u0307": "i"}
 _CAPITAL_I = re.compile("&[#0-9A-Za-z]+;|I\u0307?|İ")
 # Latin letters that Unicode does not take apart, as people write them who have no such key.
 _PLAIN_LETTERS = str.maketrans(
@@ -178,7 +178,7 @@ def normalise(text: str) -> str:
 
 def in_case_of(text: str, language: str) -> str:
     """A text to be cut, its letters I small as a language has them: Turkish `KADIKÖY` is `kadıköy`. Linear."""
-    if language != _DOTLESS or not ("I" in text or "İ" in text):
+    if language != DOTLESS or not ("I" in text or "İ" in text):
         return text
     return _CAPITAL_I.sub(lambda found: _SMALL_I.get(found[0], found[0]), text)
 

@@ -139,16 +139,18 @@ class MessageBlock(NamedTuple):
         """All messages, as `message` gives one."""
         return list(map(self.message, range(len(self))))
 
-    def words(self) -> list[str]:
+    def words(self) -> Names:
         """The texts whose words messages have, with their languages: a deletion, and a message dated too far ahead, has
         none."""
+        if self.langs is None and self.deleted is None and self.ahead is None:
+            return self.texts
         texts = self.texts.strings()
         if self.langs is not None:
             texts = list(map(in_language, texts, self.langs.strings()))
         if self.deleted is not None or self.ahead is not None:
             for row in np.flatnonzero(self.silent).tolist():
                 texts[row] = ""
-        return texts
+        return Names.of(texts)
 
     def take(self, rows: Int64) -> "MessageBlock":
         """Some of the messages. O(their bytes)."""

@@ -38,7 +38,7 @@ from matching.iso_times import iso_times
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import NO_KEYS, NO_MESSAGES, TERM, MessageBatch, Removals, SubscriptionTable
+from matching.model import NO_KEYS, NO_MESSAGES, TERM, MessageBatch, Names, Removals, SubscriptionTable
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
 from matching.sample_rows import sample_messages, subscriptions
 from matching.space import EARTH, Space
@@ -187,7 +187,7 @@ def _warm_words() -> None:
     vocabulary = Vocabulary.of_counts([], most_terms=1)
     words = MessageWords(vocabulary)
     many = " ".join(f"word{number} long-{number:09}" for number in range(3_000))
-    cut = words.cut(["&eacute; &amp; 東京 #ramen", many])
+    cut = words.cut(Names.of(["&eacute; &amp; 東京 #ramen", many]))
     weigh(words.terms(cut), vocabulary.idf)
     words.distinct(cut, np.array([0, 2]))
     iso_times(["2018-10-10T20:19:24Z"])

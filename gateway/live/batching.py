@@ -161,13 +161,13 @@ class Batching:
         found = self.admit(InputLine(0, data, time.monotonic()), RenamedLine(data, decode_object(data)))
         return found if isinstance(found, RefusedLine) else None
 
-    def extend(self, found: ReadLines, lines: Sequence[InputLine]) -> None:
-        """Put messages that the reader is sure of into the open batch."""
+    def extend(self, found: ReadLines, lines: Sequence[bytes], came_s: Sequence[float], line: int) -> None:
+        """Put messages that the reader is sure of into the open batch; `line` is the number of the last one."""
         step = 1 if self._admission.recent.is_new else _SAMPLE
-        for line in lines[self._unseen :: step]:
-            self._note(self.mapping.rename(line.data), sampled=True)
+        for data in lines[self._unseen :: step]:
+            self._note(self.mapping.rename(data), sampled=True)
         self._unseen = 0 if step == 1 else (self._unseen - len(lines)) % _SAMPLE
-        self.open.extend(found, self._admission.ahead_of(found.time_us), lines)
+        self.open.extend(found, self._admission.ahead_of(found.time_us), came_s, line, sum(map(len, lines)))
 
     def close(self) -> None:
         """Store the open batch; changes without a message belong to the next one."""

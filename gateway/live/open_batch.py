@@ -85,14 +85,15 @@ class OpenBatch:
         self.came_s.append(came_s)
         self.line = line
 
-    def extend(self, found: ReadLines, ahead: Sequence[int], lines: Sequence[InputLine]) -> None:
-        """Take the messages of lines, in their order."""
+    def extend(
+        self, found: ReadLines, ahead: Sequence[int], came_s: Sequence[float], line: int, size_bytes: int
+    ) -> None:
+        """Take the messages of lines, in their order, with the number of the last one and their bytes."""
         self.messages.extend(*found[1:8], ahead, found.made)
-        came_s = [line.came_s for line in lines]
         self.message_came_s += came_s
         self.came_s += came_s
-        self.line = lines[-1].number
-        self.size_bytes += sum(len(line.data) for line in lines)
+        self.line = line
+        self.size_bytes += size_bytes
 
     @property
     def ends_with_change(self) -> bool:

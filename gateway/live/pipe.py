@@ -172,11 +172,14 @@ class Pipe:
                     self.take_all(lines[last:])
                     return
                 continue
-            for line in lines[first:last]:
+            some = lines[first:last]
+            for line in some:
                 if line.origin is not None:
                     self._wal.reached(line.origin)
             self.lines += last - first
-            self.batching.extend(found.part(place, place + last - first), lines[first:last])
+            came_s = [line.came_s for line in some]
+            taken = found.part(place, place + last - first)
+            self.batching.extend(taken, [line.data for line in some], came_s, some[-1].number)
 
     def take(self, line: InputLine) -> None:
         """Put one line of the queue into the open batch, or report its refusal. Skips lines without a row (`bare`)."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -45,7 +46,8 @@ _LOOK_S = 0.5
 _Decoded = TypeVar("_Decoded")
 _Made = TypeVar("_Made")
 RowOf = Callable[[bytes], Row | Outcome]
-_Group = list[tuple[int, bytes]]
+#: Numbers of lines, and the lines.
+_Group = tuple[Sequence[int], list[bytes]]
 
 
 def array_of(schema: dict[str, Any]) -> dict[str, Any]:
@@ -142,14 +144,15 @@ def decoded(body: bytes, decode: Callable[[bytes], _Decoded]) -> _Decoded:
 async def log_rows(door: Door, caller: Caller, data: Sequence[bytes], row_of: RowOf) -> list[Outcome]:
     """Log rows of a caller, and return the outcome of each; `row_of` may refuse one, and is called in a thread."""
     rows, taken, size_bytes = await _made(data, row_of)
-    outcomes = await door.submit(taken, size_bytes, caller) if taken else []
-    return outcomes if len(taken) == len(rows) else _in_place(rows, outcomes)
+    return _in_place(rows, await door.submit(taken, size_bytes, caller) if taken else [])
 
 
 async def _made(data: Sequence[bytes], row_of: RowOf) -> tuple[list[Row | Outcome], list[Row], int]:
     """A row of each line, or its refusal; the rows alone; and the bytes of all lines."""
 
     def rows_of_data() -> list[Row | Outcome]:
+        if max(map(len, data), default=0) <= MOST_LINE_BYTES:
+            return list(map(row_of, data))
         return [_too_long(each) if len(each) > MOST_LINE_BYTES else row_of(each) for each in data]
 
     size_bytes = sum(map(len, data))
@@ -159,6 +162,8 @@ async def _made(data: Sequence[bytes], row_of: RowOf) -> tuple[list[Row | Outcom
 
 def _in_place(rows: Sequence[Row | Outcome], outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The outcomes of rows, in their order, and those that were refused before."""
+    if len(outcomes) == len(rows):
+        return list(outcomes)
     logged = iter(outcomes)
     return [row if isinstance(row, dict) else next(logged) for row in rows]
 
@@ -170,12 +175,12 @@ def _too_long(row: bytes) -> Outcome:
 class _Logging(NamedTuple):
     """Lines of a stream that are being logged.
 
-    numbers : list of int
+    numbers : sequence of int
     rows : list of Row or Outcome    a row of each line, or its refusal
     logged : Future or None          the outcomes of the rows; None without any
     """
 
-    numbers: list[int]
+    numbers: Sequence[int]
     rows: list[Row | Outcome]
     logged: asyncio.Future[list[Outcome]] | None
 
@@ -244,13 +249,14 @@ class LineOutcomes(Response):
     async def _logging(self, request: Request) -> AsyncGenerator[_Logging]:
         """The groups of lines that come, each on its way to the log. Raises ApiError if one may not go there."""
         groups = _groups(request)
-        while (data := await self._next(groups)) is not None:
+        while (group := await self._next(groups)) is not None:
+            numbers, lines = group
             if self._paced:
-                await self._door.access.pace_messages(self._caller, len(data))
+                await self._door.access.pace_messages(self._caller, len(lines))
             self._door.access.refuse_if_ended(self._caller)
-            rows, taken, size_bytes = await _made([line for _, line in data], self._row_of)
+            rows, taken, size_bytes = await _made(lines, self._row_of)
             logged = await self._door.submit_patiently(taken, size_bytes, self._caller) if taken else None
-            yield _Logging([number for number, _ in data], rows, logged)
+            yield _Logging(numbers, rows, logged)
             if logged is not None and self._door.writer.parks:  # it may be this group, which the next would overtake
                 await asyncio.wait((logged,))
 
@@ -316,14 +322,17 @@ async def _groups(request: Request) -> AsyncGenerator[_Group]:
         rest = lines.pop()[: MOST_LINE_BYTES + 1]
         for first in range(0, len(lines), GROUP_ROWS):
             part = lines[first : first + GROUP_ROWS]
-            numbered = [(number + place, line) for place, line in enumerate(part, start=1) if bare(line)]
+            numbers: Sequence[int] = range(number + 1, number + 1 + len(part))
             number += len(part)
-            if numbered:
-                yield numbered
+            if not all(map(bytes.startswith, part, repeat(b"{"))):
+                numbers = [numbers[place] for place, line in enumerate(part) if bare(line)]
+                part = list(filter(bare, part))
+            if part:
+                yield numbers, part
             else:
                 await asyncio.sleep(0)  # a body of line ends alone is not to keep all others waiting
     if bare(rest):
-        yield [(number + 1, rest)]
+        yield [number + 1], [rest]
 
 
 def encoded(

@@ -13,6 +13,7 @@ import numpy as np
 
 from gateway.serve.registry import Registered, Registry
 from matching.decoding import bare
+from matching.model import Names
 from matching.storage.slots import grown
 from matching.subscription_words import texts_found_by
 from matching.vocabulary import Vocabulary
@@ -76,7 +77,7 @@ class WordIndex:
         texts = [_texts(one.line, self._vocabulary) for one in some]
         ends = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(list(map(len, texts)), out=ends[1:])
-        distinct = self._words.distinct(self._words.cut(list(chain.from_iterable(texts))), ends)
+        distinct = self._words.distinct(self._words.cut(Names.of(list(chain.from_iterable(texts)))), ends)
         numbers, of = np.unique(distinct.numbers, return_inverse=True)
         known = self._number_of
         own = [known.setdefault(word, len(known)) for word in self._words.names(numbers)]

@@ -445,28 +445,30 @@ class LogWriter:
                 self._commit(_LOOK_S)
             room, left_bytes = self.batching.room
             last = min(len(rows), first + room)
+            data = [row.data for row in rows[first:last]]
             seq, place, is_known = self.batching.next_seq, first, False
+            if not made and sum(map(len, data)) <= left_bytes and self._recent.put_new(found.ids[first:last], seq):
+                place = last
             while place < last and left_bytes > 0:
                 name = found.ids[place]
                 if place not in made:
                     if is_known := self.seq_of(name) is not None:
                         break
-                    self._recent.put(name, seq)
-                request.outcomes.append({"status": "accepted", "id": name, "seq": seq})
+                    self._recent.put(name, seq + place - first)
                 left_bytes -= len(rows[place].data)
-                seq, place = seq + 1, place + 1
+                place += 1
             if place > first:
-                taken = rows[first:place]
-                lines = [
-                    InputLine(self._line + n, row.data, request.came_s, row.origin) for n, row in enumerate(taken, 1)
-                ]
-                for row in taken:
+                taken, count = found.part(first, place), place - first
+                request.outcomes.extend(
+                    [{"status": "accepted", "id": name, "seq": number} for number, name in enumerate(taken.ids, seq)]
+                )
+                for row in rows[first:place]:
                     if row.origin is not None:
                         self._wal.reached(row.origin)
-                self.batching.extend(found.part(first, place), lines)
-                self._line += len(taken)
-                self.lines += len(taken)
-                self._taken += len(taken)
+                self._line += count
+                self.lines += count
+                self._taken += count
+                self.batching.extend(taken, data[:count], [request.came_s] * count, self._line)
             if is_known:
                 self._take_one(rows[place], request)
                 place += 1

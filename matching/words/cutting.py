@@ -8,13 +8,13 @@ a text with a rare entity, a long run of marks, or a character that changes with
 
 import secrets
 from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
-from matching.model import Int32, Int64
+from matching.model import Int32, Int64, Names
 from matching.pieces import BETWEEN_COLUMNS
 from matching.text import MAX_TERM_CHARACTERS, cut_words
 from matching.words.characters import (
@@ -140,22 +140,24 @@ class TextCutter:
         """The tokens from a number on."""
         return self._table.strings(first)
 
-    def cut(self, texts: Sequence[str]) -> Cut:
+    def cut(self, texts: Names) -> Cut:
         """Tokens of texts, to the byte those of `matching.text.cut_words`. Linear in the bytes of the texts."""
         if self.count > MOST_TOKENS or self._table.size_bytes > MOST_TOKEN_BYTES:
             self._table = TokenTable.empty()
             self.emptied += 1
-        data, offsets = joined(texts)
-        most = longest(offsets)
+        offsets, data = texts
+        if not data.flags.writeable:  # the kernel is compiled for one sort of array
+            data = data.copy()
+        most, rows = longest(offsets), offsets.shape[0] - 1
         code_points, kinds = np.empty(LONGEST * most, np.int32), np.empty(LONGEST * most, np.uint8)
         plain, pieces = np.empty(most, np.uint8), np.empty(LONGEST * most + 1, np.int32)
-        ends, unsure = np.zeros(len(texts) + 1, np.int64), np.zeros(len(texts), np.bool_)
+        ends, unsure = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
         tokens, wanted = np.empty(data.shape[0] + 64, np.int32), np.zeros(self._characters.filled.shape[0], np.bool_)
         row = 0
         while True:
             scratch = code_points, kinds, plain, pieces
             row, length = _cut(data, offsets, row, self._characters, self._table, scratch, tokens, ends, unsure, wanted)
-            if row == len(texts):
+            if row == rows:
                 break
             self._table = self._table.with_room(2 * length, _BYTES_OF_ONE * length)
             if tokens.shape[0] < ends[row] + 2 * length:
@@ -164,11 +166,11 @@ class TextCutter:
         cut = Cut(tokens[: ends[-1]], ends)
         return self._with_unsure(cut, texts, np.flatnonzero(unsure)) if np.count_nonzero(unsure) else cut
 
-    def _with_unsure(self, cut: Cut, texts: Sequence[str], rows: Int64) -> Cut:
+    def _with_unsure(self, cut: Cut, texts: Names, rows: Int64) -> Cut:
         """A cut with the tokens of these texts, which have none in it."""
         self.unsure += rows.shape[0]
-        found = [list(chain.from_iterable(cut_words(texts[int(row)]))) for row in rows]
-        lengths = np.zeros(len(texts), np.int64)
+        found = [list(chain.from_iterable(cut_words(texts.string(int(row))))) for row in rows]
+        lengths = np.zeros(cut.offsets.shape[0] - 1, np.int64)
         lengths[rows] = list(map(len, found))
         numbers = self._enter([token for tokens in found for token in tokens])
         tokens = np.insert(cut.tokens, np.repeat(cut.offsets[rows], lengths[rows]), numbers)
@@ -185,9 +187,8 @@ class TextCutter:
 
 def joined(texts: Sequence[str]) -> tuple[np.ndarray, Int64]:
     """UTF-8 of texts, one after the other, and where each begins: uint8[n], int64[texts + 1]."""
-    encoded = [text.encode() for text in texts]
-    offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
-    return np.frombuffer(bytearray().join(encoded), np.uint8), offsets
+    names = Names.of(texts)
+    return names.data.copy(), names.offsets
 
 
 def longest(offsets: Int64) -> int:

@@ -11,11 +11,11 @@ import numpy as np
 
 from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
 from matching.languages import MARK, Piece, language_and_text, message_pieces
-from matching.model import TERM, WEIGHT, Float64, Int32, Int64
+from matching.model import TERM, WEIGHT, Float64, Int32, Int64, Names
 from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.storage.slots import grown, put
 from matching.storage.sorting import ascending
-from matching.text import in_case_of, is_pair, named_by
+from matching.text import DOTLESS, in_case_of, is_pair, named_by
 from matching.vocabulary import Vocabulary
 from matching.words.beginnings import TermColumns
 from matching.words.cutting import Cut, TextCutter, longest
@@ -79,18 +79,19 @@ class MessageWords:
         self._cutter = TextCutter()
         self._forget()
 
-    def cut(self, texts: Sequence[str]) -> Cut:
+    def cut(self, texts: Names) -> Cut:
         """Terms of texts in order of appearance, as numbers that are valid until the next call.
 
         A text may carry its language (`matching.languages.in_language`), and is then cut in Python.
         """
         language, spoken = self.vocabulary.stem_language, dict[int, list[Piece]]()
-        if any(text[:1] == MARK for text in texts):
-            each, folded = list(map(language_and_text, texts)), self.vocabulary.folds_accents
+        if texts.data.shape[0] and not texts.data[np.minimum(texts.offsets[:-1], texts.data.shape[0] - 1)].all():
+            # a text begins with MARK
+            each, folded = list(map(language_and_text, texts.strings())), self.vocabulary.folds_accents
             spoken = {row: message_pieces(text, own, language, folded) for row, (own, text) in enumerate(each) if own}
-            texts = ["" if row in spoken else text for row, (_, text) in enumerate(each)]
-        if language:
-            texts = [in_case_of(text, language) for text in texts]
+            texts = Names.of(["" if row in spoken else text for row, (_, text) in enumerate(each)])
+        if language == DOTLESS:
+            texts = Names.of([in_case_of(text, language) for text in texts.strings()])
         cut = self._cutter.cut(texts)
         if self._emptied != self._cutter.emptied:
             self._forget()

@@ -11,6 +11,7 @@ from matching.boolean.engines.cell_term import CellTerm
 from matching.fields import Refusal
 from matching.filters import filters_of, passing
 from matching.kinds import KINDS
+from matching.model import Names
 from matching.naive import boolean_match, meets, passes
 from matching.naive_rows import messages_of, subscriptions_of
 from matching.pieces import JOINED, Word
@@ -57,7 +58,7 @@ def test_text_is_cut_into_words_as_people_write_them(text, words):
     assert cut_words(text) == words
     cutter = TextCutter()
     for _ in range(2):  # the kernel is sure of no text before its pages are filled
-        cut, names = cutter.cut([text]), cutter.strings()
+        cut, names = cutter.cut(Names.of([text])), cutter.strings()
         found = [names[number] for number in cut.tokens.tolist()]
         assert found == list(chain.from_iterable(words))
     assert [str(Word(word)) for word in cut_words("東京都 BTC&ETH x")] == ["東京都", "btc-eth", "x"]

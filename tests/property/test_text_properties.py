@@ -7,6 +7,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matching.model import Names
 from matching.text import MAX_TERM_CHARACTERS, _cut_unicode, count_terms, cut_words, fold_accents, term_form, tokenise
 from matching.vocabulary import Vocabulary
 from matching.words.cutting import TextCutter
@@ -98,7 +99,7 @@ def test_vocabulary_vectors_have_unit_norm_and_ascending_terms(messages):
 )
 @settings(max_examples=examples(150, 400), deadline=None)
 def test_texts_cut_in_a_block_have_the_terms_of_each(block):
-    cut, names = CUTTER.cut(block), CUTTER.strings()
+    cut, names = CUTTER.cut(Names.of(block)), CUTTER.strings()
     found = [names[number] for number in cut.tokens.tolist()]
     wanted = [list(chain.from_iterable(cut_words(text))) for text in block]
     assert found == list(chain.from_iterable(wanted))

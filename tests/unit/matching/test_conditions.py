@@ -154,6 +154,7 @@ def test_number_keys_are_in_the_order_of_numbers():
     keys = number_keys(numbers)
     assert (np.diff(keys) > 0).all() and keys[4] == 0 and keys.min() > MISSING_KEY
     assert number_keys(np.array([np.nan, -0.0])).tolist() == [MISSING_KEY, 0]
+    assert [*map(key_of, numbers.tolist()), key_of(math.nan), key_of(-0.0)] == [*keys.tolist(), MISSING_KEY, 0]
 
 
 @pytest.mark.parametrize(

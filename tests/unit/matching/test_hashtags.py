@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import skyray
+from matching.model import Names
 from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.text import named_by, term_form
 from matching.vocabulary import Vocabulary
@@ -53,7 +54,7 @@ def test_kernel_has_the_words_of_hashtags_behind_them_as_the_vocabulary_has(stem
     for late in ([], ["new", "x"], ["#best_of_ramen", "都"]):
         vocabulary.admit(sorted(late), 10)
         for _ in range(2):  # with tokens that are new, and known
-            found = words.terms(words.cut(TEXTS))
+            found = words.terms(words.cut(Names.of(TEXTS)))
             for row, text in enumerate(TEXTS):
                 ids = found.ids[found.offsets[row] : found.offsets[row + 1]].tolist()
                 stopped = {-2: -1, NAMED_ID + 2: NAMED_ID + 1}
@@ -65,17 +66,17 @@ def test_kernel_has_the_words_of_hashtags_behind_them_as_the_vocabulary_has(stem
             ]
     assert seen > 20
     first = vocabulary.first_id + 4  # as of before words were admitted
-    early = words.terms(words.cut(["#new x"]), [first])
+    early = words.terms(words.cut(Names.of(["#new x"])), [first])
     assert early.ids.tolist() == [-1, -1]
     if not stem:
         tag, ramen, bar = map(vocabulary.id_of, ("#ramen", "ramen", "bar"))
-        assert words.terms(words.cut(["#ramen-bar"])).ids.tolist() == [tag, NAMED_ID - ramen, JOINED_ID, bar]
+        assert words.terms(words.cut(Names.of(["#ramen-bar"]))).ids.tolist() == [tag, NAMED_ID - ramen, JOINED_ID, bar]
 
 
 def test_words_of_hashtags_change_no_vector_and_are_not_admitted():
     vocabulary = Vocabulary.of_counts([{"ramen": 2, "#ramen": 1, "bar": 1}], most_terms=40)
     words = MessageWords(vocabulary)
-    cut = words.cut(["#ramen bar #soup"])
+    cut = words.cut(Names.of(["#ramen bar #soup"]))
     assert words.new_terms(cut) == ["#soup"]
     found = weigh(words.terms(cut), vocabulary.idf)
     assert found.terms.tolist() == sorted([vocabulary.id_of("#ramen"), vocabulary.id_of("bar")])

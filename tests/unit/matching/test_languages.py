@@ -13,6 +13,7 @@ from matching.attributes import NO_ATTRIBUTES
 from matching.errors import InputError
 from matching.languages import CODES, in_language, language_of
 from matching.languages import LANGUAGES as LANGUAGES_OF_STEMS
+from matching.model import Names
 from matching.pieces import JOINED_ID, NAMED_ID
 from matching.validate import ParsedMessage
 from matching.vocabulary import Vocabulary
@@ -116,16 +117,16 @@ def test_kernel_has_the_words_of_languages_as_the_vocabulary_has():
     for folds, stems in ((False, ""), (True, "english")):
         vocabulary = Vocabulary.of_counts([{"haus": 1}], stems, folds, most_terms=200)
         words = MessageWords(vocabulary)
-        cut = words.cut(texts)
+        cut = words.cut(Names.of(texts))
         first, new = vocabulary.first_id, words.new_terms(cut)
         assert set(new) == {term for text in texts for term in vocabulary.found_by(text)} - {"haus"} - {"kiz"} | {"kiz"}
         vocabulary.admit(new, 1)
         for _ in range(2):  # with tokens that are new, and known
-            found = words.terms(words.cut(texts))
+            found = words.terms(words.cut(Names.of(texts)))
             for row, text in enumerate(texts):
                 ids = found.ids[found.offsets[row] : found.offsets[row + 1]].tolist()
                 assert ids == vocabulary.order_of(text) and -1 not in ids
-        early = words.terms(words.cut(texts), [first] * len(texts)).ids
+        early = words.terms(words.cut(Names.of(texts)), [first] * len(texts)).ids
         assert {*early.tolist()} == {-1, JOINED_ID, NAMED_ID - JOINED_ID, NAMED_ID + 1, first, NAMED_ID - first}
 
 
@@ -138,9 +139,12 @@ def test_language_of_a_message_is_logged_and_counts_for_its_content():
     columns = columns_of(block, MessageTerms(none[:0], np.zeros(len(rows) + 1, np.int64), none, none))
     again = block_of(columns)[0]
     assert [one.lang for one in again.messages()] == [lang or "" for lang in LANGUAGES]
-    assert again.words() == block.words() != block.texts.strings()
+    assert again.words().strings() == block.words().strings() != block.texts.strings()
     kept = again.take(np.array([1])).spread(np.array([2]), 4, 7)
-    assert kept.words() == ["", "", block.words()[1], ""] and kept.size_bytes > block.take(np.array([1])).size_bytes
+    assert (
+        kept.words().strings() == ["", "", block.words().string(1), ""]
+        and kept.size_bytes > block.take(np.array([1])).size_bytes
+    )
     assert "lang" not in columns_of(MessageBlock.of(parsed[:1], NO_ATTRIBUTES)), "nothing changes without a language"
 
 

@@ -5,6 +5,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from matching.model import Names
 from matching.text import cut_words
 from matching.vocabulary import Vocabulary
 from matching.words import cutting
@@ -30,7 +31,7 @@ TEXTS = [
 
 
 def words_of(cutter: TextCutter, texts: list[str]) -> list[list[str]]:
-    cut, names = cutter.cut(texts), cutter.strings()
+    cut, names = cutter.cut(Names.of(texts)), cutter.strings()
     numbers, ends = cut.tokens.tolist(), cut.offsets.tolist()
     return [[names[number] for number in numbers[start:end]] for start, end in zip(ends, ends[1:], strict=False)]
 
@@ -90,7 +91,7 @@ def test_many_long_tokens_make_the_table_grow():
         " ".join(f"{kind}{number:0{width}}" for number in range(300)) for kind in "abcde" for width in (3, 40, 120)
     ]
     assert words_of(cutter, texts) == [pieces_of(text) for text in texts]
-    again = cutter.cut(texts)
+    again = cutter.cut(Names.of(texts))
     assert cutter.count == 15 * 300 + 1 and np.array_equal(np.unique(again.tokens), np.arange(1, cutter.count))
 
 
@@ -100,7 +101,7 @@ def test_table_that_is_full_is_emptied_before_the_next_texts(monkeypatch):
     for first in range(0, 400, 40):
         texts = [f"word{number} shared" for number in range(first, first + 40)]
         assert words_of(cutter, texts) == [pieces_of(text) for text in texts] and cutter.count <= 92
-        cut = words.cut(texts)
+        cut = words.cut(Names.of(texts))
         new = words.new_terms(cut)
         assert new == [
             f"word{first}",
@@ -133,7 +134,7 @@ def test_pages_are_filled_once_and_share_the_pool():
 
 def same_vectors(words: MessageWords, texts: list[str], first_ids: list[int] | None = None) -> None:
     vocabulary = words.vocabulary
-    found = weigh(words.terms(words.cut(texts), first_ids), vocabulary.idf)
+    found = weigh(words.terms(words.cut(Names.of(texts)), first_ids), vocabulary.idf)
     for row, text in enumerate(texts):
         expected = unit_vector(vocabulary, vocabulary.count_terms(text), first_ids[row] if first_ids else 0)
         start, end = found.offsets[row : row + 2]
@@ -158,7 +159,7 @@ def test_vectors_have_the_bits_of_the_vocabulary(stem, fold):
     counts = [vocabulary.count_terms(text) for text in texts]
     new = list(dict.fromkeys(term for row in counts for term in row if vocabulary.id_of(term) is None))
     new = [term for term in new if term not in vocabulary.stop_terms]
-    assert words.new_terms(words.cut(texts)) == new and len(new) > 40
+    assert words.new_terms(words.cut(Names.of(texts))) == new and len(new) > 40
     for first in (0, 15):
         vocabulary.admit(sorted(new[first : first + 15]), first)
         same_vectors(words, texts)
@@ -171,5 +172,5 @@ def test_vectors_have_the_bits_of_the_vocabulary(stem, fold):
 def test_texts_without_words_have_empty_vectors():
     words = MessageWords(Vocabulary.of_counts([{"a": 1}]))
     for texts in ([], [""], ["", "a", ""]):
-        found = weigh(words.terms(words.cut(texts)), words.vocabulary.idf)
+        found = weigh(words.terms(words.cut(Names.of(texts))), words.vocabulary.idf)
         assert found.offsets.shape == (len(texts) + 1,) and found.terms.tolist() == [0] * ("a" in texts)

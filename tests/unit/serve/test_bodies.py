@@ -223,7 +223,7 @@ def test_body_of_line_ends_alone_lets_others_have_the_loop():
         task = asyncio.create_task(other())
         groups = [one async for one in bodies._groups(Request({"type": "http"}, receive))]
         task.cancel()
-        assert groups == [[(200_001, b"{}")]]
+        assert groups == [([200_001], [b"{}"])]
         return turns
 
     assert asyncio.run(turns_of_others()) >= 200_000 // bodies.GROUP_ROWS

@@ -101,7 +101,9 @@ def test_block_has_each_message_while_it_is_open_and_when_it_is_closed(rows):
     )
     assert np.array_equal(keys_in(block.closed()), keys_in(compared)), "a text has no key"
     silent = [message.ahead or message.op for message in messages]
-    assert block.closed().words() == ["" if no else one.text for no, one in zip(silent, messages, strict=True)]
+    assert block.closed().words().strings() == [
+        "" if no else one.text for no, one in zip(silent, messages, strict=True)
+    ]
     assert not len(MessageBlock.of([], NO_ATTRIBUTES)) and MessageBlock.of([], SCHEMA).size_bytes < 100
 
 
