@@ -1,5 +1,6 @@
 """Conditions on hand-made messages, what is refused and why, and the keys that kernels compare."""
 
+import math
 from datetime import UTC, datetime
 
 import numpy as np
@@ -13,6 +14,7 @@ from matching.attributes import (
     AttributeSchema,
     DeclaredAttribute,
     attribute_value,
+    key_of,
     number_keys,
 )
 from matching.conditions import (
