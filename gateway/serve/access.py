@@ -5,13 +5,10 @@ do everything; `skyray serve` then refuses a host that other machines can call.
 """
 
 import asyncio
-import secrets
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
-from urllib.parse import parse_qs
 
 from fastapi import Request
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond
@@ -36,8 +33,6 @@ _DECLARED_BELOW = "/v1/stream/attributes/"
 _ENDED_BELOW = "/v1/objects/"
 #: Wrong keys that an address may send in a minute, until it is told to wait.
 MOST_WRONG = 20
-#: Seconds that a ticket is valid; most tickets of one caller in that time; most tickets in all.
-TICKET_S, TICKETS_OF_ONE, MOST_TICKETS = 30, 1_000, 100_000
 #: Bytes of bodies, and of outcomes that wait to be read, of all requests at a time, and of one caller half (`Room`).
 MOST_BUFFERED_BYTES = 512 * 2**20
 _WRONG_KEYS = RateLimitItemPerMinute(MOST_WRONG)
@@ -69,7 +64,7 @@ class Caller(NamedTuple):
 
 
 class Access:
-    """Checks keys and tickets, and counts requests, messages and streams of callers; for the event loop's thread only.
+    """Checks keys, and counts requests, messages and streams of callers; for the event loop's thread only.
 
     Parameters
     ----------
@@ -82,7 +77,6 @@ class Access:
         self.buffers = Room(MOST_BUFFERED_BYTES)
         self._ring = ring
         self._required = required
-        self._tickets: OrderedDict[str, tuple[float, Caller]] = OrderedDict()
         self._streams = Counter[str]()
         self._counts = FixedWindowRateLimiter(MemoryStorage())
 
@@ -93,12 +87,10 @@ class Access:
         return self._required or self._ring.has_existed
 
     def caller(self, scope: Scope) -> Caller:
-        """The sender of a request. Raises ApiError for a missing or wrong key or ticket, or too many wrong keys."""
+        """The sender of a request. Raises ApiError for a missing or wrong key, or too many wrong keys."""
         address = scope["client"][0] if scope.get("client") else ""
         if not self.needs_key:
             return Caller(address, _EVERY_SCOPE)
-        if ticket := _ticket_of(scope):
-            return self._redeem(ticket)
         text = _key_of(scope)
         if text is None:
             raise _unauthorized("no_key", "this server needs a key")
@@ -164,24 +156,6 @@ class Access:
             self._streams[caller.name] -= 1
             if not self._streams[caller.name]:
                 del self._streams[caller.name]
-
-    def ticket(self, caller: Caller) -> str:
-        """A new ticket: it opens one stream for a client that cannot send headers. Raises ApiError after too many."""
-        self._count("tickets", RateLimitItemPerSecond(TICKETS_OF_ONE, TICKET_S), caller, 1)
-        now_s = time.monotonic()
-        while self._tickets and (len(self._tickets) >= MOST_TICKETS or next(iter(self._tickets.values()))[0] < now_s):
-            self._tickets.popitem(last=False)
-        text = secrets.token_urlsafe(32)
-        self._tickets[text] = now_s + TICKET_S, caller
-        return text
-
-    def _redeem(self, ticket: str) -> Caller:
-        """The caller that a ticket was made for; each ticket works once. Raises ApiError."""
-        until_s, caller = self._tickets.pop(ticket, (0.0, None))
-        if caller is None or time.monotonic() > until_s or not self.validity(caller)():
-            detail = f"a ticket opens one stream, within {TICKET_S} s"
-            raise ApiError(401, "wrong_ticket", detail, "query ticket", "POST /v1/tickets for a new one", _BEARER)
-        return caller
 
     def _count(self, what: str, most: RateLimitItem, caller: Caller, count: int) -> None:
         """Add `count` to a caller's rate limit, or raise Problem; a refused request does not count."""
@@ -270,9 +244,3 @@ def _unauthorized(reason: str, detail: str) -> ApiError:
 def _key_of(scope: Scope) -> str | None:
     kind, _, text = header_of(scope, b"authorization").partition(" ")
     return text.strip() if kind.lower() == "bearer" and text.strip() else None
-
-
-def _ticket_of(scope: Scope) -> str | None:
-    if scope["path"] != "/v1/updates" or b"ticket=" not in scope["query_string"]:
-        return None
-    return parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [None])[0]

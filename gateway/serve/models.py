@@ -240,13 +240,6 @@ class Preview(BaseModel):
     conditions: list[dict[str, Any]]
 
 
-class Ticket(BaseModel):
-    """What opens one stream of updates."""
-
-    ticket: str
-    expires_in_s: int
-
-
 class Attribute(BaseModel):
     """An attribute of messages, which `where` of a subscription can name."""
 

@@ -1,4 +1,4 @@
-"""`/health`, `/ready`, `/metrics`, `/v1/stream`, `/v1/topology` and `/v1/tickets`."""
+"""`/health`, `/ready`, `/metrics`, `/v1/stream` and `/v1/topology`."""
 
 import asyncio
 import re
@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from gateway.metrics import CONTENT_TYPE, exposition
-from gateway.serve.access import TICKET_S, caller_of
+from gateway.serve.access import caller_of
 from gateway.serve.bodies import encoded, media_type, read_body
 from gateway.serve.door import Door
-from gateway.serve.models import AttributeOutcome, Health, Stream, Ticket, Topology
+from gateway.serve.models import AttributeOutcome, Health, Stream, Topology
 from gateway.serve.problems import LATER, TOO_LARGE, ApiError, refusal
 from gateway.serve.writer import Declare
 from matching.attributes import TYPES, DeclaredAttribute
@@ -153,11 +153,6 @@ def routes(door: Door) -> APIRouter:
                 "webhooks": door.webhooks(),
             }
         )
-
-    @router.post("/v1/tickets", summary="Get a ticket for a stream", response_model=Ticket)
-    async def ticket(request: Request) -> Response:
-        """A ticket opens one stream of `/v1/updates` in the place of a key, where headers cannot be sent."""
-        return encoded({"ticket": door.access.ticket(caller_of(request)), "expires_in_s": TICKET_S})
 
     return router
 

@@ -77,7 +77,6 @@ def routes(door: Door, asking: Asking) -> APIRouter:
         owner: Annotated[
             str | None, Query(description="only of this owner's subscriptions", max_length=MOST_OWNER)
         ] = None,
-        ticket: Annotated[str | None, Query(description="of /v1/tickets, in the place of a key")] = None,
         region: Annotated[
             str | None, Query(description="only of messages within west,south,east,north in degrees")
         ] = None,

@@ -59,7 +59,6 @@ def routes(door: Door, hooks: WebhookService) -> APIRouter:
         subscription: Annotated[list[str] | None, Query(description="only of these subscriptions")] = None,
         poll: Annotated[bool, Query(description="answer once there are some, as one object, and end")] = False,
         wait_s: Annotated[float, Query(description="of a poll without any", ge=0, le=60)] = 10.0,
-        ticket: Annotated[str | None, Query(description="of /v1/tickets, in the place of a key")] = None,
         last_event_id: Annotated[int | None, Header(description="as `since`, and goes before it", ge=0)] = None,
     ) -> Response:
         """What subscriptions with `tell` are told, in the order in which it was decided: updates and digests.

@@ -196,20 +196,6 @@ def send(connection, row):
     connection.send(b"%x\r\n%s\r\n" % (len(data), data))
 
 
-def test_tickets_of_one_key_do_not_push_out_those_of_another(tmp_path, second):
-    access = Access(KeyRing(tmp_path / KEYS), Limits())
-    theirs, mine = Caller("theirs", SUBSCRIBE), Caller("mine", SUBSCRIBE)
-    kept = access.ticket(mine)
-    with pytest.raises(ApiError) as caught:
-        for _ in range(20_000):
-            access.ticket(theirs)
-    assert (caught.value.status, caught.value.body["reason"]) == (429, "too_many_tickets")
-    assert access._redeem(kept) == mine
-    with pytest.raises(ApiError) as caught:
-        access._redeem(kept)
-    assert caught.value.status == 401 and caught.value.headers["WWW-Authenticate"] == "Bearer"
-
-
 def test_key_of_all_owners_has_no_owner(tmp_path):
     with pytest.raises(ConfigError, match="admin"):
         create_key(tmp_path / KEYS, frozenset({"admin"}), "shop")

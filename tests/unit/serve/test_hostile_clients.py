@@ -67,7 +67,6 @@ def test_names_that_look_like_paths_open_no_file(tmp_path):
                     f"/v1/subscriptions/{place}/results",
                     f"/v1/explain?subscription={place}&message={place}",
                     f"/v1/updates?poll=1&wait_s=0&since=begin&subscription={place}&owner={place}",
-                    f"/v1/updates?poll=1&wait_s=0&ticket={place}",
                 ):
                     answer = served.call("GET", path)
                     assert answer.status in (200, 400, 404, 422), (path, answer)

@@ -160,20 +160,6 @@ def test_owners_see_and_change_their_own_alone(served):
     assert served.shop("POST", "/v1/subscriptions", ramen("mine")).status == 201
 
 
-def test_tickets_open_one_stream_with_what_the_key_may(served):
-    served.shop("PUT", "/v1/subscriptions/t1", ramen("t1"))
-    served.rival("PUT", "/v1/subscriptions/t2", ramen("t2"))
-    seq = served.feed("POST", "/v1/messages?wait=delivered", message("t")).json["seq"]
-    ticket = served.shop("POST", "/v1/tickets").json
-    assert ticket["expires_in_s"] == 30
-    path = f"/v1/updates?poll=1&since={seq - 1}&ticket={ticket['ticket']}"
-    owners = {row["subscription_id"] for row in served.call("GET", path).lines if "change" in row}
-    assert "t1" in owners and "t2" not in owners
-    refused(served.call("GET", path), 401, "wrong_ticket")
-    other = served.shop("POST", "/v1/tickets").json["ticket"]
-    assert served.call("GET", f"/v1/subscriptions?ticket={other}").status == 401, "it is for streams"
-
-
 def test_key_that_is_revoked_or_expired_ends_its_streams(served):
     path = served.out / KEYS
     key, text = create_key(path, frozenset({"subscribe"}), "shop")
