@@ -10,14 +10,15 @@ have only the second.
 A text that is to be cut carries its language (`in_language`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import Stemmer
 
 from matching.pieces import JOINED
-from matching.text import fold_accents, has_unspaced, in_case_of, named_by, stemmer, term_form, words_of
+from matching.text import cut_words, fold_accents, has_unspaced, in_case_of, named_by, stemmer, term_form
 
 LANGUAGES = frozenset(Stemmer.algorithms())
 #: Two stemmers are the second ones of a language.
@@ -34,7 +35,7 @@ CODES = {
 #: Begins and ends the language before a text, and the name of a term for matching alone; no text of a row has it.
 MARK = "\0"
 #: Between two columns, where words for matching alone follow: the last one joins these to nothing.
-_BETWEEN = (JOINED, JOINED, JOINED)
+BETWEEN = (JOINED, JOINED, JOINED)
 
 
 class Piece(NamedTuple):
@@ -102,28 +103,55 @@ def stem_form(language: str, folded: bool) -> Callable[[str], str]:
     return form
 
 
+class Spelling(NamedTuple):
+    """A token of a message of a language, in each of the message's columns.
+
+    stems : list of Piece     its term, and behind a hashtag the word that it names
+    written : list of Piece   the one term that the stream has for it
+    named : list of Piece     the same, or in place of a hashtag the word that it names
+    """
+
+    stems: list[Piece]
+    written: list[Piece]
+    named: list[Piece]
+
+
+@lru_cache(maxsize=128)
+def spelling_in(language: str, stem_language: str, folded: bool) -> Callable[[str], Spelling]:
+    """A function from a token (`matching.text.cut_words`), or `JOINED`, to its terms, which remembers recent ones."""
+    fold, stem, form = fold_accents if folded else str, stem_form(language, folded), term_form(stem_language, folded)
+
+    def piece(token: str, by: Callable[[str], str] | None, alone: bool) -> Piece:
+        return Piece(by(token) if token and by else token, alone)
+
+    @lru_cache(maxsize=1 << 16)
+    def spelling(token: str) -> Spelling:
+        token = fold(token)
+        words = named_by(token, fold)
+        stems = [piece(token, stem, False), *(piece(one, stem, True) for one in words)]
+        return Spelling(stems, [piece(token, form, True)], [piece(one, form, True) for one in words or [token]])
+
+    return spelling
+
+
 def message_pieces(text: str, language: str, stem_language: str, folded: bool) -> list[Piece]:
     """The terms of a message of a language in order of appearance, with `JOINED` between pieces of a word.
 
     Its stems come first, as one column. Its words as the stream cuts them (`matching.text.term_form`) follow as a
     second one, and if it has hashtags as a third, with the words that these name in their place. Linear.
     """
-    fold, stem = term_form("", folded), stem_form(language, folded)
-    form = term_form(stem_language, folded) or str
-    words = words_of(in_case_of(text, language), fold)
-    named = {piece: named_by(piece, fold) for word in words for piece in word if piece[:1] == "#"}
+    spelling = spelling_in(language, stem_language, folded)
+    words = [list(map(spelling, word)) for word in cut_words(in_case_of(text, language))]
+    between = [Piece(one, False) for one in BETWEEN]
+    found = [piece for word in words for token in word for piece in token.stems]
+    has_hashtags = any(len(token.stems) > 1 for word in words for token in word)
+    for column in ("written", "named")[: 1 + has_hashtags] if words else ():
+        found += between
+        for word in words:
+            # where another column of the text begins a word has no term
+            found += chain.from_iterable(getattr(token, column) for token in word) if _has_terms(word) else between
+    return found
 
-    def pieces() -> Iterator[Piece]:
-        for piece in (piece for word in words for piece in word):
-            yield Piece(piece and stem(piece), False)
-            yield from (Piece(one and stem(one), True) for one in named.get(piece, ()))
-        for put in ({}, named) if any(named.values()) else ({},) if words else ():
-            yield from (Piece(one, False) for one in _BETWEEN)
-            for word in words:
-                if not any(word):  # another column of the text begins
-                    yield from (Piece(one, False) for one in _BETWEEN)
-                    continue
-                for piece in word:
-                    yield from (Piece(one and form(one), True) for one in put.get(piece) or (piece,))
 
-    return list(pieces())
+def _has_terms(word: Sequence[Spelling]) -> bool:
+    return any(token.stems[0].term for token in word)

@@ -14,7 +14,7 @@ from matching.faults import message_fault
 from matching.fields import Fault
 from matching.languages import MARK, message_pieces
 from matching.pieces import JOINED
-from matching.text import in_case_of, term_form, words_of
+from matching.text import in_case_of, named_by, term_form, words_of
 from matching.validate import DELETE, ParsedMessage, RawMessage, message_row, with_attributes
 from spark_etl.ingest import InputRow
 from spark_etl.options import EtlOptions
@@ -28,7 +28,7 @@ _QUOTED = 40
 
 class CleanRow(NamedTuple):
     """A checked message, its terms in order of appearance, with `JOINED` between pieces of a word, whether its time
-    could not be read, and its attributes' values.
+    could not be read, and the terms of the words that its hashtags name.
 
     Those for matching alone, of a message of another language, have a mark (`matching.languages.Piece`).
     """
@@ -36,6 +36,7 @@ class CleanRow(NamedTuple):
     message: ParsedMessage
     terms: list[str]
     bad_time: bool
+    named: Sequence[str] = ()
 
     @property
     def attributes(self) -> tuple[AttributeValue, ...]:
@@ -56,6 +57,8 @@ class CleanRow(NamedTuple):
                 del found[name]
                 if name != MARK + JOINED:
                     found.setdefault(name[1:], 0)
+        for term in self.named:
+            found.setdefault(term, 0)
         return found
 
 
@@ -106,18 +109,20 @@ class RowCleaner:
             if isinstance(expires, str):
                 return expires
             message = message._replace(expires_us=expires)
+        terms, named = list[str](), list[str]()
         if message.op == DELETE:
-            terms = []
+            pass
         elif message.lang:
             terms = [piece.name for piece in message_pieces(message.text, message.lang, self._language, self._folded)]
         else:
             terms = list(chain.from_iterable(words_of(in_case_of(message.text, self._language), self._form)))
+            named = [piece for term in terms for piece in named_by(term, self._form) if piece]
         if not len(self._schema):
-            return CleanRow(message, terms, self._bad_time)
+            return CleanRow(message, terms, self._bad_time, named)
         read = read_values(self._schema, attributes)
         if self._strict and read.misfits:
             return "bad_attribute"
-        return CleanRow(with_attributes(message, read), terms, self._bad_time)
+        return CleanRow(with_attributes(message, read), terms, self._bad_time, named)
 
     def _time(self, value: Any) -> int | None:
         try:

@@ -164,7 +164,7 @@ def _as_json(clean: CleanRow) -> dict[str, Any]:
         "lat": message.lat,
         "event_time": None if time_us is None else moment_of(time_us).isoformat().replace("+00:00", "Z"),
         "text": message.text,
-        "terms": list(clean.counts),
+        "terms": [term for term, count in clean.counts.items() if count],
     }
 
 

@@ -37,6 +37,7 @@ from matching.half_life import DecayParameters
 from matching.iso_times import iso_times
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
+from matching.languages import in_language
 from matching.local_engine import LocalEngine
 from matching.model import NO_KEYS, NO_MESSAGES, TERM, MessageBatch, Names, Removals, SubscriptionTable
 from matching.operator import OperatorContext, OperatorInput, WindowQuery
@@ -187,9 +188,9 @@ def _warm_words() -> None:
     vocabulary = Vocabulary.of_counts([], most_terms=1)
     words = MessageWords(vocabulary)
     many = " ".join(f"word{number} long-{number:09}" for number in range(3_000))
-    cut = words.cut(Names.of(["&eacute; &amp; 東京 #ramen", many]))
+    cut = words.cut(Names.of(["&eacute; &amp; 東京 #ramen", in_language("#ramen", "german"), many]))
     weigh(words.terms(cut), vocabulary.idf)
-    words.distinct(cut, np.array([0, 2]))
+    words.distinct(cut, np.array([0, 3]))
     iso_times(["2018-10-10T20:19:24Z"])
     index_pairs(np.zeros(1, np.int64), np.zeros(1, TERM), 1)
 

@@ -91,9 +91,9 @@ class TokenTable(NamedTuple):
             table = table._replace(data=np.concatenate([table.data, np.zeros(max(room, size_bytes), np.uint8)]))
         return table
 
-    def strings(self, first: int = 0) -> list[str]:
-        """The tokens from a number on."""
-        starts = self.starts[first : int(self.count[0]) + 1].tolist()
+    def strings(self, first: int = 0, end: int | None = None) -> list[str]:
+        """The tokens from a number on, up to another."""
+        starts = self.starts[first : (int(self.count[0]) if end is None else end) + 1].tolist()
         data = self.data[starts[0] : starts[-1]].tobytes()
         return [data[start - starts[0] : end - starts[0]].decode() for start, end in pairwise(starts)]
 
@@ -136,9 +136,9 @@ class TextCutter:
         """How many tokens have a number, the empty one among them."""
         return int(self._table.count[0])
 
-    def strings(self, first: int = 0) -> list[str]:
-        """The tokens from a number on."""
-        return self._table.strings(first)
+    def strings(self, first: int = 0, end: int | None = None) -> list[str]:
+        """The tokens from a number on, up to another."""
+        return self._table.strings(first, end)
 
     def cut(self, texts: Names) -> Cut:
         """Tokens of texts, to the byte those of `matching.text.cut_words`. Linear in the bytes of the texts."""

@@ -4,13 +4,13 @@
 the bit those that `matching.vocabulary.unit_weights` gives a text alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from compiling.njit import njit, njit_inner, njit_inner_no_refcount, njit_no_refcount
-from matching.languages import MARK, Piece, language_and_text, message_pieces
+from matching.languages import BETWEEN, MARK, language_and_text, spelling_in
 from matching.model import TERM, WEIGHT, Float64, Int32, Int64, Names
 from matching.pieces import JOINED, JOINED_ID, NAMED_ID
 from matching.storage.slots import grown, put
@@ -23,6 +23,8 @@ from matching.words.cutting import Cut, TextCutter, longest
 _UNKNOWN, _STOPPED = -1, -2
 #: Terms of a text up to which insertion is faster than sorting.
 _FEW = 64
+#: `JOINED` between two columns of a text that carries its language.
+_COLUMN_ENDS = len(BETWEEN)
 
 
 class MessageTerms(NamedTuple):
@@ -71,7 +73,8 @@ class MessageWords:
     Notes
     -----
     With new terms admitted 2.5 us for an English tweet, 4.5 us for a text of several scripts, and 1 us more for each
-    new token (on a busy machine). Memory as of `TextCutter`, and 150 bytes a token.
+    new token (on a busy machine); for a text of another language than the stream's about twice that, and 10 us for each
+    new token of a language. Memory as of `TextCutter`, and 150 bytes a token; each language takes about as much again.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -82,33 +85,49 @@ class MessageWords:
     def cut(self, texts: Names) -> Cut:
         """Terms of texts in order of appearance, as numbers that are valid until the next call.
 
-        A text may carry its language (`matching.languages.in_language`), and is then cut in Python.
+        A text may carry its language (`matching.languages.in_language`).
         """
-        language, spoken = self.vocabulary.stem_language, dict[int, list[Piece]]()
-        if texts.data.shape[0] and not texts.data[np.minimum(texts.offsets[:-1], texts.data.shape[0] - 1)].all():
-            # a text begins with MARK
-            each, folded = list(map(language_and_text, texts.strings())), self.vocabulary.folds_accents
-            spoken = {row: message_pieces(text, own, language, folded) for row, (own, text) in enumerate(each) if own}
-            texts = Names.of(["" if row in spoken else text for row, (_, text) in enumerate(each)])
-        if language == DOTLESS:
-            texts = Names.of([in_case_of(text, language) for text in texts.strings()])
+        language, size = self.vocabulary.stem_language, texts.data.shape[0]
+        several = size > 0 and not texts.data[np.minimum(texts.offsets[:-1], size - 1)].all()  # one begins with MARK
+        spoken: Sequence[str] = ()
+        if several or language == DOTLESS:
+            spoken, plain = zip(*map(language_and_text, texts.strings()), strict=True)
+            texts = Names.of([in_case_of(text, own or language) for own, text in zip(spoken, plain, strict=True)])
         cut = self._cutter.cut(texts)
         if self._emptied != self._cutter.emptied:
             self._forget()
         self._number_tokens()
-        cut = Cut(self._number_of[cut.tokens], cut.offsets)
-        return self._with_spoken(cut, spoken) if spoken else cut
+        return self._spelt_in(spoken, cut) if several else Cut(self._number_of[cut.tokens], cut.offsets)
 
-    def _with_spoken(self, cut: Cut, spoken: Mapping[int, Sequence[Piece]]) -> Cut:
-        """A cut with the terms of these texts, by row, which have none in it."""
-        known = len(self._names)
-        pieces = [piece for each in spoken.values() for piece in each]
-        numbers = [self._numbered(piece.name) for piece in pieces]
+    def _spelt_in(self, spoken: Sequence[str], cut: Cut) -> Cut:
+        """Terms of texts, each in its language, "" for that of the stream, from their tokens."""
+        known, languages = len(self._names), {language: number for number, language in enumerate(dict.fromkeys(spoken))}
+        of_tokens = np.repeat(list(map(languages.__getitem__, spoken)), np.diff(cut.offsets))
+        at = np.zeros(cut.tokens.shape[0], np.int32)
+        for language in languages.keys() - {""}:
+            here = np.flatnonzero(of_tokens == languages[language])
+            places = self._spelt_at.get(language, np.zeros(0, np.int32))
+            places = self._spelt_at[language] = grown(places, self._tokens)
+            tokens = cut.tokens[here]
+            for token in np.unique(tokens[places[tokens] == 0]).tolist():
+                places[token] = self._spell(token, language)
+            at[here] = places[tokens]
         self._take_names(known)
-        rows, lengths = list(spoken), np.zeros(cut.offsets.shape[0] - 1, np.int64)
-        lengths[rows] = list(map(len, spoken.values()))
-        tokens = np.insert(cut.tokens, np.repeat(cut.offsets[rows], lengths[rows]), numbers)
-        return Cut(tokens, cut.offsets + np.concatenate([[0], np.cumsum(lengths)]))
+        most = 2 * (int(self._spelt[at].sum()) + at.shape[0]) + 2 * _COLUMN_ENDS * len(spoken)
+        found, ends = np.empty(most, np.int32), np.zeros_like(cut.offsets)
+        count = _put_spelt(cut.tokens, cut.offsets, self._number_of, at, self._spelt, found, ends)
+        return Cut(found[:count], ends)
+
+    def _spell(self, token: int, language: str) -> int:
+        """The place in `_spelt` of a token in a language, whose terms are numbered."""
+        spelling = spelling_in(language, self.vocabulary.stem_language, self.vocabulary.folds_accents)
+        (text,) = self._cutter.strings(token, token + 1)
+        stems, written, named = ([self._numbered(piece.name) for piece in column] for column in spelling(text))
+        at, entry = self._spelt_used, [len(stems), *stems, *written, *named]
+        self._spelt_used += len(entry)
+        self._spelt = grown(self._spelt, self._spelt_used)
+        self._spelt[at : self._spelt_used] = entry
+        return at
 
     def new_terms(self, cut: Cut) -> list[str]:
         """Distinct terms of texts that have no id and are no stop terms, in order of first appearance."""
@@ -164,6 +183,9 @@ class MessageWords:
         self._links = np.zeros(0, np.bool_)  # whether it stands between, or is a pair of, pieces of a word
         self._named_at = np.zeros(0, np.int32)  # of a hashtag the place in `_named` of the word that it names; else 0
         self._named, self._named_used = np.zeros(1, np.int32), 1  # of each how many pieces it has, and their numbers
+        self._spelt_at: dict[str, Int32] = {}  # by language of each token its place in `_spelt`; 0: none yet
+        # of each how many stems there are, and the numbers of its `Spelling`; at 0 for a text without a language
+        self._spelt, self._spelt_used = np.ones(1, np.int32), 1
         self._look_up_all()
 
     def _number_tokens(self) -> None:
@@ -240,6 +262,60 @@ def weigh(words: MessageTerms, idf: Float64) -> TermColumns:
     _weigh(words, idf, scratch, columns)
     known = columns.offsets[-1]
     return columns._replace(terms=terms[:known], counts=counts[:known], weights=weights[:known])
+
+
+@njit(cache=True, nogil=True)
+def _put_spelt(tokens, cuts, number_of, at, spelt, found, ends):
+    """Fill `found` with the numbers of the terms of texts, and `ends` with where those of each end; returns the last.
+
+    To the term what `matching.languages.message_pieces` gives a text of a language.
+
+    Parameters
+    ----------
+    tokens : int32[m]
+    cuts : int64[texts + 1]     cuts `tokens` into texts
+    number_of : int32[tokens]   the number of the term of each
+    at : int32[m]               of a token in a text of a language its place in `spelt`, else 0
+    spelt : int32[n]            there how many stems it has, their numbers, and those of the other columns
+    found : int32[k]            with room for all
+    ends : int64[texts + 1]
+    """
+    count = 0
+    for text in range(ends.shape[0] - 1):
+        column, columns = 0, 1
+        while column < columns:
+            count = _put_joined(found, count, _COLUMN_ENDS if column else 0)
+            place = cuts[text]
+            while place < cuts[text + 1]:
+                entry, token = at[place], tokens[place]
+                place += 1
+                if entry == 0:
+                    found[count] = number_of[token]
+                    count += 1
+                    continue
+                if column and token == 0 and place < cuts[text + 1] and tokens[place] == 0:
+                    count = _put_joined(found, count, _COLUMN_ENDS)  # another column of the text begins
+                    place += 1
+                    continue
+                stems = spelt[entry]
+                columns = max(columns, 3 if stems > 1 else 2)
+                first = entry + 1 + (stems if column else 0) + (column == 2)
+                length = stems if column == 0 else max(1, stems - 1) if column == 2 else 1
+                for other in range(first, first + length):
+                    found[count] = spelt[other]
+                    count += 1
+            column += 1
+        ends[text + 1] = count
+    return count
+
+
+@njit_inner_no_refcount
+def _put_joined(found, count, times):
+    """Append `JOINED`, whose number is 0, so many times; returns the count then."""
+    for _ in range(times):
+        found[count] = 0
+        count += 1
+    return count
 
 
 @njit(cache=True, nogil=True)

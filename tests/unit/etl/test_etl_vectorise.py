@@ -85,10 +85,11 @@ def test_vectorise_gives_the_word_of_a_hashtag_the_form_of_all_words():
 
 
 def test_cleaned_row_has_its_terms_in_order_with_what_joins_them():
-    clean = RowCleaner(EtlOptions(inputs=("x",), out="y")).clean(RawMessage(text="BTC&ETH, btc 東京", lon=1, lat=1))
+    row = RawMessage(text="BTC&ETH, btc 東京 #eth_pay", lon=1, lat=1)
+    clean = RowCleaner(EtlOptions(inputs=("x",), out="y")).clean(row)
     assert isinstance(clean, CleanRow)
-    assert clean.terms == ["btc", JOINED, "eth", "btc", "東", "東京", "京"]
-    assert clean.counts == {"btc": 2, "eth": 1, "東": 1, "東京": 1, "京": 1}
+    assert clean.terms == ["btc", JOINED, "eth", "btc", "東", "東京", "京", "#eth_pay"]
+    assert clean.counts == {"btc": 2, "eth": 1, "東": 1, "東京": 1, "京": 1, "#eth_pay": 1, "pay": 0}
 
 
 def test_vectorise_without_rows_or_vocabulary_gives_empty_lists():

@@ -17,6 +17,7 @@ from matching.model import Names
 from matching.pieces import JOINED_ID, NAMED_ID
 from matching.validate import ParsedMessage
 from matching.vocabulary import Vocabulary
+from matching.words import cutting
 from matching.words.message_words import MessageTerms, MessageWords
 from spouts.messages import MessageBlock, block_of, columns_of
 from spouts.parsed import parse_message
@@ -128,6 +129,33 @@ def test_kernel_has_the_words_of_languages_as_the_vocabulary_has():
                 assert ids == vocabulary.order_of(text) and -1 not in ids
         early = words.terms(words.cut(Names.of(texts)), [first] * len(texts)).ids
         assert {*early.tolist()} == {-1, JOINED_ID, NAMED_ID - JOINED_ID, NAMED_ID + 1, first, NAMED_ID - first}
+
+
+@pytest.mark.parametrize(("folds", "stems"), [(False, ""), (True, "english"), (False, "turkish")])
+def test_blocks_of_any_size_have_the_words_of_languages_that_each_text_has_alone(monkeypatch, folds, stems):
+    draw = random.Random(len(stems))
+    parts = [*WORDS, "BTC&ETH", "#東京都", "東京", "\u2029", "#houses-run", "&eacute;T", "@run"]
+    spoken = [draw.choice(LANGUAGES) for _ in range(1_000)]
+    texts = [in_language(" ".join(draw.choices(parts, k=draw.randint(0, 6))), lang or "") for lang in spoken]
+    alone, emptied = Vocabulary.of_counts([], stems, folds), 0
+    terms = [
+        alone.found_by(text) if lang else alone.count_terms(text) for text, lang in zip(texts, spoken, strict=True)
+    ]
+    for size in (1, 2, 7, 1_000):
+        monkeypatch.setattr(cutting, "MOST_TOKENS", 15 if size == 7 else 1 << 18)
+        vocabulary = Vocabulary.of_counts([], stems, folds, most_terms=200)
+        words, new = MessageWords(vocabulary), []
+        for first in range(0, len(texts), size):
+            cut = words.cut(Names.of(texts[first : first + size]))
+            new += (admitted := words.new_terms(cut))
+            vocabulary.admit(admitted, 1)
+            found = words.terms(cut)
+            for row, text in enumerate(texts[first : first + size]):
+                ids = found.ids[found.offsets[row] : found.offsets[row + 1]].tolist()
+                assert ids == vocabulary.order_of(text), (size, text)
+        assert new == list(dict.fromkeys(term for each in terms for term in each))
+        emptied += words._cutter.emptied
+    assert emptied > 3
 
 
 def test_language_of_a_message_is_logged_and_counts_for_its_content():
