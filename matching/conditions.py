@@ -118,12 +118,17 @@ def contradiction(where: Any, schema: AttributeSchema) -> Refusal | None:
     """
     conditions = parse_where(where, schema, of_versions=True)
     for one in () if isinstance(conditions, Refusal) else conditions:
-        first, last = interval_of(one) if one.operator == WITHIN else (0, 0)
-        if first > last:
+        if is_impossible(one):
             name = schema.attributes[one.attribute].name
             bounds = ", ".join(f"{bound} {shown(value)}" for bound, value in where[name].items() if bound in _BOUNDS)
             return Refusal("impossible_where", f"{name}: {bounds}", Fault(f"where.{name}", bounds))
     return None
+
+
+def is_impossible(condition: Condition) -> bool:
+    """Whether no value fits a condition, since its bounds leave none."""
+    first, last = interval_of(condition) if condition.operator == WITHIN else (0, 0)
+    return first > last
 
 
 def meant(name: Any, names: Sequence[str]) -> str:

@@ -237,8 +237,11 @@ class Admission:
 
         `rows` have their columns, `plain` what their check says; `lines` are as they are logged.
         """
-        for code, first in zip(*np.unique(plain.table.kind, return_index=True), strict=True):
-            if not self._takes_plain(int(code), rows[first]):
+        table, wordless = plain.table, np.diff(plain.word_offsets) == 0
+        filtered = np.diff(table.filter_offsets) > 0 if table.filter_offsets.shape[0] else np.zeros(len(rows), np.bool_)
+        sorts = 4 * table.kind.astype(np.int64) + 2 * wordless + filtered
+        for sort, first in zip(*np.unique(sorts, return_index=True), strict=True):
+            if not self._takes_plain(int(sort), int(table.kind[first]), rows[first]):
                 return False
         if plain.unknown.any() and not self.new_terms.of_subscription(plain.words):
             return False
@@ -250,13 +253,14 @@ class Admission:
         self._put(accepted, [self.next_seq] * len(accepted))
         return True
 
-    def _takes_plain(self, kind: int, row: Mapping[str, Any]) -> bool:
-        """Whether plain subscriptions of the kind of `row` are taken: `refuses` says the same of all of them."""
-        if kind not in self._takes:
+    def _takes_plain(self, sort: int, kind: int, row: Mapping[str, Any]) -> bool:
+        """Whether plain subscriptions like `row` are taken: `refuses` says the same of all of a kind that have words or
+        not, and a filter or not."""
+        if sort not in self._takes:
             one = self.rows.row(row)
             runs = self.kinds[kind].runs
-            self._takes[kind] = runs and not isinstance(one, Refusal) and self._refuses(one) is None
-        return self._takes[kind]
+            self._takes[sort] = runs and not isinstance(one, Refusal) and self._refuses(one) is None
+        return self._takes[sort]
 
     def _subscribe(self, row: Mapping[str, Any], checked: Checked | None, line: bytes) -> ParsedSubscription:
         parsed = self.rows.row(row) if checked is None else checked

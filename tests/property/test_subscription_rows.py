@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matching.attributes import AttributeSchema
 from matching.fields import Refusal, point_of
 from matching.kinds import KINDS
 from matching.reasons import MAX_K, MAX_SUBSCRIPTION_TERMS
 from matching.space import EARTH, Space
 from matching.subscription_rows import SubscriptionRows, terms_known_now
+from matching.subscription_words import refused_when_new
 from matching.text import MAX_TEXT_CHARACTERS
 from matching.validate import ParsedSubscription, build_table, subscription_row
 from matching.vocabulary import Vocabulary
@@ -59,6 +61,9 @@ REGIONS += [
     [0, 0, 1, 90.5],
 ]
 REGIONS += [[10**400, 0, 1, 1], [0, 0, 1, None], [0, 0, 1, 1, 1], [[], [], [], []]]
+WHERES = [{"price": {"gte": 1, "lt": 9.5}}, {"price": 7, "rooms": [1, 2]}, {"kind_of": {"not": "flat"}}, {}, None, "x"]
+WHERES += [{"price": {"gte": 9, "lte": 5}}, {"price": {"decreased": True}}, {"other": 1}, {"tags": {"any": ["a"]}}]
+SQUARE = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]]]}
 VALUES = {
     "subscription_id": ["s", "s1", "é", "", "a\0b", "\ud800", 7, 7.0, None, [], "i" * 512, "i" * 513],
     "kind": [*KINDS.names, "other", None, ["boolean"], 3],
@@ -71,7 +76,15 @@ VALUES = {
     "match": ["any", "all", 2, None],
     "not_keywords": ["bar", ["soba"], None],
     "everything": [True, False, "true", "", None, 3],
-    "circle": [{"lon": 1, "lat": 1, "radius_m": 1000}, "{}", None],
+    "where": WHERES,
+    "circle": [
+        {"lon": 1, "lat": 1, "radius_m": 1000},
+        {"lon": 180, "lat": 1, "radius_m": 1000},
+        {"lon": 1},
+        "{}",
+        None,
+    ],
+    "polygon": [SQUARE, {"type": "Polygon", "coordinates": []}, None],
     "radius_m": [1000, None],
     "at": [0, 5, None],
     "until": [3, 9, None],
@@ -80,6 +93,7 @@ VALUES = {
     "keyword": ["ramen", None],
     "expires_at": ["2030-01-01T00:00:00Z"],
 }
+ATTRIBUTES = AttributeSchema.parse(["price:number", "rooms:number", "kind_of:category", "tags:categories"])
 POINT = {"lon": 5, "lat": 2.5}
 GOOD = {
     "boolean": {"region": [1, 2, 3, 4]},
@@ -89,6 +103,19 @@ GOOD = {
     "skyline": {"region": [1, 2, 3, 4]},
 }
 GOOD_ROWS = [{"subscription_id": "s", "kind": kind, "keywords": "ramen bar", **more} for kind, more in GOOD.items()]
+#: Those that are checked in columns, too: with shapes and conditions, and without words.
+CIRCLE = {"circle": {"lon": 1, "lat": 2, "radius_m": 500}}
+GOOD_ROWS += [
+    {"subscription_id": "s", **row, "where": WHERES[0]}
+    for row in (
+        {"kind": "boolean", **CIRCLE},
+        {"kind": "boolean", "keywords": "ramen", "polygon": SQUARE},
+        {"kind": "boolean", "region": [1, 2, 3, 4]},
+        {"kind": "knn", **POINT, "k": 3},
+        {"kind": "topk", "keywords": "bar", **POINT, "k": 3, "alpha": 0.5},
+        {"kind": "skyline", "keywords": "bar", "region": [1, 2, 3, 4]},
+    )
+]
 
 
 @st.composite
@@ -107,7 +134,7 @@ def vocabulary(most_terms, stem=""):
     columns = Vocabulary.of_counts(counts)
     return Vocabulary(
         columns.terms, columns.document_frequency, columns.collection_count, columns.idf, 3,
-        stop_terms=["the"], stem_language=stem, most_terms=most_terms,
+        stop_terms=["the"], stem_language=stem, most_terms=most_terms, attributes=ATTRIBUTES,
     )  # fmt: skip
 
 
@@ -116,9 +143,9 @@ def compared(found):
     return found if isinstance(found, Refusal) else repr(tuple(found))
 
 
-def compare(checks, some, wanted, size):
+def compare(known, space, some, wanted, size):
     """That rows checked so many at a time are those wanted; returns how many of them were plain."""
-    plain = 0
+    checks, plain = SubscriptionRows(MessageWords(known), space, KINDS), 0
     for first in range(0, len(some), size):
         found, others = checks.check(some[first : first + size])
         own, rows = wanted[first : first + size], some[first : first + size]
@@ -131,10 +158,11 @@ def compare(checks, some, wanted, size):
         assert [(one.subscription_id, list(one.words), one.unknown) for one in alike] == list(
             zip(found.names, words, found.unknown.tolist(), strict=True)
         )
-        # they have what nobody looks for in columns: no filter, no words but keywords
-        assert {(one.filter, one.others, one.stopped, one.until, one.broad, one.backfill) for one in alike} <= {
-            (b"", (), 0, None, False, None)
+        # they have what nobody looks for in columns: no words but keywords, no end
+        assert {(one.others, one.stopped, one.until, one.broad, one.backfill) for one in alike} <= {
+            ((), 0, None, False, None)
         }
+        assert not any(refused_when_new(rows[at], known) for at in found.rows)
         boxes = [
             one.region if one.x != one.x else point_of(rows[at]) * 2 for at, one in zip(found.rows, alike, strict=True)
         ]
@@ -157,7 +185,7 @@ def test_rows_checked_together_are_those_checked_one_by_one(some, space, words):
         known.admit(["udon"], 3)
     wanted = [subscription_row(row, known, space, KINDS) for row in some]
     for size in SIZES:
-        compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, size)
+        compare(known, space, some, wanted, size)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -169,20 +197,20 @@ def test_rows_with_one_odd_value_checked_together_are_those_checked_one_by_one(s
     some += [{name: value for name, value in row.items() if name != out} for row in GOOD_ROWS for out in row]
     wanted = [subscription_row(row, known, space, KINDS) for row in some]
     for size in (7, 50, len(some)):
-        compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, size)
+        compare(known, space, some, wanted, size)
 
 
 @pytest.mark.parametrize("space", SPACES[:3])
 def test_plain_rows_are_not_checked_one_by_one(space):
     rng = np.random.default_rng(4)
     some = [
-        GOOD_ROWS[at % 5]
-        | {"subscription_id": f"s{at}", "keywords": [f"word{rng.integers(50)}", "ramen"], "owner": "me"}
+        row | {"subscription_id": f"s{at}", "owner": "me"} | {name: words for name in row if name == "keywords"}
         for at in range(500)
+        for row, words in [(GOOD_ROWS[at % len(GOOD_ROWS)], [f"word{rng.integers(50)}", "ramen"])]
     ]
     known = vocabulary(1_000)
     wanted = [subscription_row(row, known, space, KINDS) for row in some]
-    assert compare(SubscriptionRows(MessageWords(known), space, KINDS), some, wanted, 500) == 500
+    assert compare(known, space, some, wanted, 500) == 500
     odd = SubscriptionRows(MessageWords(known), space, KINDS).check([*some[:9], {}, *some[9:19]]).plain
     assert odd.rows == [*range(9), *range(10, 20)]
     for first, last in ((0, 19), (3, 3), (2, 11), (11, 19)):
