@@ -1,5 +1,6 @@
 """What tests of several folders share: servers for the whole session, what is `wide`, and what was left out."""
 
+import gc
 import json
 import os
 import subprocess
@@ -97,7 +98,8 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Count what is left out for what is missing."""
+    """Count what is left out for what is missing; the collector of garbage never visits again what is there now."""
+    gc.freeze()
     for item in session.items:
         missing = [one for one in left_out.NEEDS if item.get_closest_marker(one) and not left_out.NEEDS[one].there()]
         session.config.stash[_LEFT_OUT].update(missing[:1])

@@ -1,4 +1,7 @@
-"""The way of the data as people type it: etl, subscriptions generate, run on both executors, verify, a false run."""
+"""The way of the data as people type it: etl, subscriptions generate, run on both executors, verify, a false run.
+
+What writes or judges is a process of its own; the remainder is typed in this one, which has the imports already.
+"""
 
 import json
 import shutil
@@ -11,19 +14,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway import cli
+
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("ramen", "coffee", "museum", "harbour", "concert", "bakery", "market", "bridge", "library", "garden")
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
 
 
-def skyray(*arguments, code=0):
+def skyray(*arguments):
     """Run a command with `--json` from the project's root and return its answer."""
     command = [sys.executable, "-m", "gateway.entry", *map(str, arguments), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, done.stderr
-    assert done.stdout.count("\n") == (1 if code in (0, 1) else 0)
-    return json.loads(done.stdout) if done.stdout else done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+def typed(capsys, *arguments):
+    """Exit code and answer of a command in this process; what it refuses, in words."""
+    code = cli.main([*map(str, arguments), "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else err
 
 
 def write_raw(file, rows):
@@ -35,7 +47,7 @@ def write_raw(file, rows):
         out.write('{"id": "half", "text": "no place"}\nnot even JSON\n')
 
 
-def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_path):
+def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_path, capsys):
     write_raw(tmp_path / "raw.jsonl", 1500)
     manifest = skyray("etl", tmp_path / "raw.jsonl", "--out", tmp_path / "etl", "--master", "local[2]")
     assert (manifest["read"], manifest["kept"], manifest["rejected"]) == (1502, 1500, 2)
@@ -43,11 +55,12 @@ def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_p
     files = []
     for kind in ("boolean", "topk"):
         files.append(tmp_path / f"{kind}.jsonl")
-        answer = skyray(
+        code, answer = typed(
+            capsys,
             *("subscriptions", "generate", "--messages", tmp_path / "etl", "--kind", kind, "--count", 60),
             *("--seed", 3, "--until-share", 0.2, "--out", files[-1]),
         )
-        assert answer["count"] == 60
+        assert code == 0 and answer["count"] == 60
 
     reports = {}
     for executor, more in (("local", ()), ("ray", ("--router", "location", "--tuple-bolts", 2))):
@@ -68,13 +81,13 @@ def test_cli_whole_way_is_exact_on_both_executors_and_a_false_run_is_found(tmp_p
     updates = next((tmp_path / "false" / "updates").glob("*.parquet"))
     table = pq.read_table(updates)
     pq.write_table(pa.concat_tables([table.slice(0, 500), table.slice(501)]), updates)
-    verdict = skyray("verify", tmp_path / "false", "--all", code=1)
-    assert verdict["exact"] is False
+    code, verdict = typed(capsys, "verify", tmp_path / "false", "--all")
+    assert code == 1 and verdict["exact"] is False
     assert sum(verdict["missing"].values()) == 1
 
-    refused = skyray(
-        "run", "--messages", tmp_path / "etl", "--subscriptions", *files, "--out", tmp_path / "ray", code=2
-    )
-    assert "--overwrite" in refused
-    missing = skyray("run", "--messages", tmp_path, "--subscriptions", *files, "--out", tmp_path / "new", code=4)
-    assert "manifest.json" in missing
+    again = ("run", "--messages", tmp_path / "etl", "--subscriptions", *files, "--out", tmp_path / "ray")
+    code, refused = typed(capsys, *again)
+    assert code == 2 and "--overwrite" in refused
+    nowhere = ("run", "--messages", tmp_path, "--subscriptions", *files, "--out", tmp_path / "new")
+    code, missing = typed(capsys, *nowhere)
+    assert code == 4 and "manifest.json" in missing
