@@ -8,6 +8,8 @@ the k nearest with a chance of k / n; where scores fade, those of a few half-liv
 results every engine is given (`benchmarks.lasting`), and subscriptions take after messages that came before it.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +59,7 @@ class Case(NamedTuple):
     fresh: SubscriptionTable = empty(SubscriptionTable)  # come when some of the table leave, numbers behind theirs
     changes: int = 1  # how many of them a call
     space: Space = WORLD
+    draw: Callable[[int, int], SubscriptionTable] | None = None  # so many more subscriptions like these, by a seed
 
     def boundary(self, number: int, first: int, end: int) -> Boundary:
         """Of messages `first` to before `end`, with the floor of the window behind them."""
@@ -128,7 +131,8 @@ def make_case(
     if source is None:
         source = made if kind.windowed else Messages(made.batch.take(np.arange(before or filled)), made.idf)
     coming = 0 if kind.windowed else _CHANGES_A_CALL * _CALLS_A_ROUND * rounds
-    everybody = subscriptions_of(kind, source, subscriptions + coming, seed, recipe)
+    draw = partial(subscriptions_of, kind, source, recipe=recipe)
+    everybody = draw(subscriptions + coming, seed)
     table, fresh = everybody.take(np.arange(subscriptions)), everybody.take(np.arange(subscriptions, len(everybody)))
     stream, kept, ends, fading = made.batch, Window("count", filled), None, None
     if before:
@@ -161,7 +165,8 @@ def make_case(
         facts["subscriptions_from"] = "resampled"
     if space.on_sphere:
         facts["distance"] = distance
-    return Case(kind, stream, table, kept, filled, timed, batch, facts, ends, fading, fresh, _CHANGES_A_CALL, space)
+    counts = filled, timed, batch
+    return Case(kind, stream, table, kept, *counts, facts, ends, fading, fresh, _CHANGES_A_CALL, space, draw)
 
 
 def subscriptions_of(kind: Kind, messages: Messages, count: int, seed: int, recipe: AnyRecipe) -> SubscriptionTable:

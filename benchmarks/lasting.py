@@ -71,9 +71,7 @@ class LastingBench(Bench):
 
     def filled(self, name: str | None = None) -> State:
         """All subscriptions, and their results at the end of the history."""
-        state = State.of(self.case.table)
-        state.lists["best"] = RaggedColumns(self._before.offsets, {"seq": self._before.seq, "key": self._before.key})
-        return state
+        return state_with(self.case.table, self._before)
 
     def _kept(self, folder: Path) -> CumulativeRows:
         """The results of the history from a folder, mapped into memory; computed first if it is empty.
@@ -154,6 +152,13 @@ class LastingBench(Bench):
         lengths = np.diff(held.offsets)
         rank = np.arange(held.seq.shape[0]) - np.repeat(held.offsets[:-1], lengths) + 1
         return ResultBatch(np.repeat(numbers, lengths), rank, held.seq, operator.sign * held.key)
+
+
+def state_with(table: SubscriptionTable, best: CumulativeRows) -> State:
+    """The state of an operator whose subscriptions have these results."""
+    state = State.of(table)
+    state.lists["best"] = RaggedColumns(best.offsets, {"seq": best.seq, "key": best.key})
+    return state
 
 
 def best_messages(

@@ -22,10 +22,11 @@ from pathlib import Path
 from pickle import dumps
 from statistics import median
 from time import perf_counter, process_time
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from benchmarks import command
 from benchmarks.cases import Case, make_case
@@ -35,8 +36,9 @@ from benchmarks.harness import held_against
 from benchmarks.lasting import LastingBench
 from benchmarks.stopwatch import Stopwatch, in_turns, medians
 from benchmarks.workload import WORLD, BooleanRecipe, changed
+from bolts import state_parts
 from bolts.delivery import DeliveryBolt
-from bolts.names import Digest, hash_names
+from bolts.names import Digest, flat_names, hash_names
 from bolts.payloads import Part, StreamBatch, emit_batch
 from bolts.query import QueryBolt
 from distribution.location import LocationRouter
@@ -48,13 +50,15 @@ from distribution.signatures.signature import SignatureSpec
 from gateway.load.check import read_delivered
 from matching.bulk_oracle import of_numbers
 from matching.errors import ConfigError
+from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
 from matching.model import ChangeList, Int64, MessageBatch, Names, SubscriptionTable, empty, take_rows
 from matching.naive_rows import tally
+from matching.storage.state import State
 from matching.window import Boundary, Window
 from topology import wiring
-from topology.core.api.component import Context, Saved, Spout, Tick
+from topology.core.api.component import Bolt, Context, Saved, Spout, Tick
 from topology.core.api.plan import Plan
 from topology.core.executors import local
 from topology.core.executors.ray import run_ray
@@ -72,6 +76,9 @@ _SAMPLE, _CHECKED = 10_000, (500, 1_000)
 _CHECKED_MESSAGES = 2_000
 #: Messages of a batch before everybody subscribes.
 _FILLING = 5_000
+_TEXT = pa.large_string()
+pc: Any = pyarrow.compute  # its functions are made when it is imported, which type checkers cannot see
+AnyQueryBolt = TypeVar("AnyQueryBolt", bound=QueryBolt)
 
 
 class Stream(NamedTuple):
@@ -90,6 +97,11 @@ class Stream(NamedTuple):
     def credits(self) -> int:
         """Batches in flight, as many as a run would have."""
         return wiring.credits_for(self.case.batch)
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """The engine by kind, where it is not the default one."""
+        return {self.case.kind.name: self.engine} if self.engine else {}
 
     @property
     def loaded(self) -> int:
@@ -117,14 +129,14 @@ def stream_of(case: Case, batch: int, engine: str | None = None) -> Stream:
     """Cut a case; of a kind without window and results what passed before is left out."""
     case, history, apart = case._replace(batch=batch), None, []
     if case.kind.cumulative:
-        # everybody comes with an empty batch, since results are those at the end of the history
-        history, apart = LastingBench(case, 1), [case.filled]
+        history = LastingBench(case, 1) if len(case.table) else None
     elif not case.kind.windowed:
         seq = np.arange(len(case.messages) - case.filled)
         messages = changed(case.messages.take(case.filled + seq), seq=seq, life=seq)
         case = case._replace(messages=messages, filled=0)
     if not case.kind.windowed:
-        case = case._replace(window=Window("count", batch))
+        # everybody comes with an empty batch: matches, and results of a history, are those of whole batches
+        case, apart = case._replace(window=Window("count", batch)), [case.filled]
     count, before = len(case.messages), range(0, case.filled, _FILLING)
     cuts = [*before, *apart, *range(case.filled, count, batch), count]
     boundaries = [case.boundary(number, *ends) for number, ends in enumerate(zip(cuts, cuts[1:], strict=False))]
@@ -133,7 +145,10 @@ def stream_of(case: Case, batch: int, engine: str | None = None) -> Stream:
 
 def named(prefix: str, numbers: Int64) -> Names:
     """What messages (`m5`) and subscriptions (`topk-5`) are called."""
-    return Names.of([f"{prefix}{number}" for number in numbers])
+    if not numbers.shape[0]:
+        return Names.of(())
+    digits, prefix, between = pa.array(numbers).cast(_TEXT), pa.scalar(prefix, _TEXT), pa.scalar("", _TEXT)
+    return flat_names(pc.binary_join_element_wise(prefix, digits, between))
 
 
 class BatchSpout(Spout):
@@ -227,45 +242,82 @@ def printed_spec(mode: str, bolts: int) -> SignatureSpec:
     return SignatureSpec(WORLD, bool(text), side=2_048, rate=0.01, spatial_filter="cuckoo", most=most, **text).check()
 
 
+def query_bolt(stream: Stream, router: Router, which: type[AnyQueryBolt]) -> AnyQueryBolt:
+    """A query bolt of the topology over a stream."""
+    case = stream.case
+    return which(router, WORLD, case.window, stream.engines, kinds=KINDS, fading=case.fading)
+
+
+def with_bolts(plan: Plan, bolts: Mapping[str, Bolt]) -> Plan:
+    """A plan with other bolts in the place of some components."""
+    parts = [
+        replace(part, template=dumps(bolts[part.name])) if part.name in bolts else part for part in plan.components
+    ]
+    return replace(plan, components=tuple(parts))
+
+
 def plan_of(
-    stream: Stream, router: Router, out: str, sink: str = "count", beside: Mapping[str, int] | None = None
-) -> Plan:
-    """The topology over a stream; `beside` as of `topology.sizing.beside`, one task of each component by default."""
-    case, kind = stream.case, stream.case.kind.name
+    stream: Stream, router: Router, out: str, sink: str = "count", beside: Mapping[str, int] | None = None,
+    resumed: bool = False,
+) -> Plan:  # fmt: skip
+    """The topology over a stream; `beside` as of `topology.sizing.beside`, one task of each component by default.
+
+    `resumed`: everybody has subscribed already.
+    """
+    case, nobody = stream.case, empty(SubscriptionTable)
     # whatever results of a history hold is named when they let it go
     told = Window("count", len(case.messages)) if case.kind.cumulative else case.window
-    delivery, spouts = DeliveryBolt(out, told, stream.credits, sink), stream._replace(history=None)
-    engines = {kind: stream.engine} if stream.engine else {}
-    sample = sample_of(stream)
+    delivery, sample = DeliveryBolt(out, told, stream.credits, sink), sample_of(stream)
+    # a plan has copies of all that its spouts have
+    batches = stream._replace(history=None, case=case._replace(table=nobody, fresh=nobody, draw=None))
     numbers: dict[str, Any] = {BESIDE[name]: tasks for name, tasks in (beside or {}).items()}
     plan = wiring.wire(
-        BatchSpout(spouts), EverybodySpout(spouts), router, WORLD, case.window, delivery, credits=stream.credits,
-        kinds=KINDS, engines=engines, used_kinds=(kind,), fading=case.fading,
+        BatchSpout(batches), EverybodySpout(batches if resumed else stream), router, WORLD, case.window, delivery,
+        credits=stream.credits,
+        kinds=KINDS, engines=stream.engines, used_kinds=(case.kind.name,), fading=case.fading,
         window_points=(sample.x, sample.y), **numbers,
     )  # fmt: skip
-    clocked = dumps(ClockedQueryBolt(router, WORLD, case.window, engines, kinds=KINDS, fading=case.fading))
-    parts = [replace(part, template=clocked) if part.name == "query" else part for part in plan.components]
-    return replace(plan, components=tuple(parts))
+    return with_bolts(plan, {"query": query_bolt(stream, router, ClockedQueryBolt)})
+
+
+def paused(stream: Stream, sink: str) -> Saved:
+    """One query bolt behind the batch with which everybody subscribes."""
+    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
+        return local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, sink), stream.joined)
 
 
 def filled(stream: Stream) -> Saved:
     """Everybody subscribed, by one query bolt: over the full window, or with the results of the history."""
-    with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
-        saved = local.pause_local(plan_of(stream, router_of(stream, "hashing", 1), out, "parquet"), stream.joined)
-    if stream.history is None:
-        return saved
-    kept = {f"{stream.case.kind.name}:{name}": values for name, values in stream.history.filled().arrays().items()}
-    return saved._replace(parts={**saved.parts, "query": [{**saved.single("query"), **kept}]})
+    if stream.case.kind.windowed:
+        return paused(stream, "parquet")
+    case = stream.case
+    saved = paused(stream._replace(case=case._replace(table=empty(SubscriptionTable))), "parquet")
+    names = named(f"{case.kind.name}-", case.table.number)
+    state = State.of(case.table) if stream.history is None else stream.history.filled()
+    return subscribed(with_ids(saved, len(case.table), names._asdict()), case.kind, state)
+
+
+def with_ids(saved: Saved, count: int, ids: Mapping[str, np.ndarray]) -> Saved:
+    """Delivery knows so many subscriptions: their names, or the hashes of these, as of `bolts.names.IdColumn.state`."""
+    column = {"first": np.array(0), "end": np.array(count), "kept": np.zeros(0, np.int64), **ids}
+    delivery = {**saved.single("delivery"), **state_parts.named("subscriptions", column)}
+    return saved._replace(parts={**saved.parts, "delivery": [delivery]})
+
+
+def subscribed(saved: Saved, kind: Kind, state: State) -> Saved:
+    """A single query task has these subscriptions of a kind."""
+    query = {**saved.single("query"), **state_parts.named(kind.name, state.arrays())}
+    return saved._replace(parts={**saved.parts, "query": [query]})
 
 
 def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
     """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
     case, history, behind = stream.case, stream.history, stream.joined + 1
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
-        plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet")
+        plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet", resumed=True)
         digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
-        subscriptions = pa.array([f"{case.kind.name}-{number}" for number in case.table.number])
-        messages = pa.array([f"m{seq}" for seq in case.messages.seq])
+        subscriptions = pa.array(named(f"{case.kind.name}-", case.table.number).strings())
+        messages = pa.array(named("m", case.messages.seq).strings())
         told, misnamed = read_delivered(Path(out), subscriptions, messages, -1, len(messages))
     if history is None:
         last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
@@ -286,7 +338,7 @@ def told_by(report: RunReport, stream: Stream, router: str = "hashing") -> dict[
         **({"signatures": signature_figures(mode, figures, stream.timed)} if mode else {}),
         "digest": delivered(figures["delivery"])["digest"],
         "found_per_message": sum(bolt["hits_sent"].get(kind, 0) for bolt in query) / stream.timed,
-        "held_per_subscription": sum(bolt["subscriptions"][kind] for bolt in query) / len(stream.case.table),
+        "held_per_subscription": sum(bolt["subscriptions"][kind] for bolt in query) / max(1, len(stream.case.table)),
     }
 
 
@@ -316,6 +368,18 @@ def compare(
     judged, digest = checked(stream, saved)
     tell(f"{stream.case.kind.name}: one bolt {judged}")
 
+    rows = taken_in_turns(ways, rounds, tell)
+    for row in rows.values():
+        row["same_updates"] = row.pop("digests") == [digest]
+    same = all(row["same_updates"] for row in rows.values() if not row.get("signatures", {}).get("lost"))
+    return judged | {"exact": judged["exact"] and same, "same_updates": same}, rows
+
+
+def taken_in_turns(
+    ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Tell
+) -> dict[str, dict[str, Any]]:
+    """A row for each way, as `compare` says; `digests` has what its turns told, each once."""
+
     def one(name: str, turn: int) -> dict[str, Any]:
         row = ways[name]()
         tell(f"turn {turn + 1} of {rounds}: {name}: {row['us_per_message']:.1f} us a message")
@@ -323,14 +387,13 @@ def compare(
 
     rows = {}
     for name, turns in in_turns(ways, rounds, one).items():
-        turns_us = [row["us_per_message"] for row in turns]
+        turns_us, digests = [row["us_per_message"] for row in turns], {row["digest"] for row in turns}
         middle, us = sorted(turns, key=lambda row: row["us_per_message"])[len(turns) // 2], median(turns_us)
         rows[name] = middle | {"us_per_message": us, "messages_per_s": 1e6 / us, "turns_us": turns_us}
+        rows[name]["digests"] = sorted(digests)
         if "cpu_us" in middle:
             rows[name]["cpu_us"] = medians([row["cpu_us"] for row in turns])
-        rows[name]["same_updates"] = all(row["digest"] == digest for row in turns)
-    same = all(row["same_updates"] for row in rows.values() if not row.get("signatures", {}).get("lost"))
-    return judged | {"exact": judged["exact"] and same, "same_updates": same}, rows
+    return rows
 
 
 def bare(stream: Stream) -> dict[str, Any]:

@@ -120,9 +120,9 @@ def test_signatures_lose_nothing_but_where_they_say_so(kind):
 
 
 def test_signatures_are_not_charged_with_messages_from_before_they_were_there():
-    case = make_case(KINDS.named("boolean"), 9_000, 800, 600, 2, 3, history=2_000)
+    case = make_case(KINDS.named("skyline"), 300, 400, 1_600, 1, 3, checked=400)
     stream = stream_of(case, 400)
-    assert stream.timed == 400, "the batch before is as long as what is counted"
+    assert stream.timed == 400 and stream.joined == 1, "the batch before is as long as what is counted"
     figures = simulated(stream, filled(stream), "location+spatial+text", 2)["signatures"]
     assert 0.0 <= figures["false_positive_share"] < 1.0
     assert 0.0 < figures["optimum_per_message"] <= figures["let_through_per_message"] < 1.0
@@ -161,5 +161,5 @@ def test_topology_that_tells_other_updates_than_the_room_alone_is_noticed(lost, 
     monkeypatch.setattr(topology_cost, "LocalEngine", Losing)
     report = topology_cost.bench(9_000, 1_200, 100, rounds=1, ways=("ray_two",), tell=lambda _: None)
     assert report["compared"] > 10 and report["same_updates"] is report["exact"] is (lost == 0)
-    assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - credits_for(100) * 100
+    assert report["share"] > 0 and report["workload"]["timed"] == 1_200 - (credits_for(100) - 1) * 100
     assert set(report["ways"]["ray_two"]["cpu_us"]) == {"light", "query:0", "query:1"}
