@@ -123,10 +123,12 @@ def make_case(
         )
     elif messages_from is None:
         made = workload.make_messages(count, seed, drawn, filled, bool(kind.columns), space)
-    elif drawn == PLAIN_BOOLEAN._replace(keywords=drawn.keywords, regions=drawn.regions, shape=drawn.shape):
+    elif drawn == PLAIN_BOOLEAN._replace(
+        keywords=drawn.keywords, tokens=drawn.tokens, regions=drawn.regions, shape=drawn.shape
+    ):
         made = workload.resample_messages(messages_from, count, seed, space, bool(kind.columns))
     else:
-        raise ConfigError("real messages have their own places and words: vary keywords, regions, shape alone")
+        raise ConfigError("real messages have their own places and words: vary keywords, tokens, regions, shape alone")
     # where there is no window, subscriptions come before all messages that are matched, and take after others
     if source is None:
         source = made if kind.windowed else Messages(made.batch.take(np.arange(before or filled)), made.idf)

@@ -17,10 +17,12 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from benchmarks import command
 from benchmarks.cases import FADED, make_case
@@ -60,6 +62,8 @@ FIGURES: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "buckets": {str(count): {"buckets": count, "width": _RANGE / count} for count in (1, 4, 16, 64)},
     "width": {str(width): {"width": width} for width in (0.0625, 0.25, 0.5, 0.6, 0.75, 1.0, 2.0)},
 }
+#: Arrays of `papers.ciq.celled_lists` that are inverted files.
+_POSTINGS = ("index", "lists", "blocks", "seq", "free")
 #: A place asks for all of its words.
 _WHOLE_TEXT = 1_000, 1_000
 #: Messages before newcomers, and newcomers that are inserted in one call.
@@ -139,7 +143,8 @@ def _counted(made: LastingBench, names: Sequence[str], asked: Asked) -> dict[str
             pass
         same, compared, new = made.compare_results(running)
         rows[name] = _counts(running, made.checked) | verdict(same, new, asked.subscriptions)
-        rows[name] |= {"compared_results": compared} | made.memory(running)
+        memory = made.memory(running)
+        rows[name] |= {"compared_results": compared} | memory | _apart(memory["bytes_per_subscription"], asked)
         if asked.rounds:
             built[name] = running
     if built:
@@ -147,6 +152,13 @@ def _counted(made: LastingBench, names: Sequence[str], asked: Asked) -> dict[str
         for name, rounds in timed.items():
             rows[name] |= {key: value for key, value in medians(rounds).items() if key.startswith(("us_", "messages_"))}
     return rows
+
+
+def _apart(engine_bytes: float, asked: Asked) -> dict[str, float]:
+    """Bytes a subscription of this process without an engine, the only one, and without files mapped; and its peak."""
+    memory, peak = psutil.Process().memory_info(), 1024 * getrusage(RUSAGE_SELF).ru_maxrss
+    own = (memory.rss - memory.shared) / asked.subscriptions - engine_bytes
+    return {"bytes_apart": own, "peak_bytes": peak / asked.subscriptions}
 
 
 def _counts(running: Running, messages: int) -> dict[str, Any]:
@@ -161,6 +173,9 @@ def _counts(running: Running, messages: int) -> dict[str, Any]:
         live = np.flatnonzero(v.slot[: int(v.used[ASSOCIATIONS])] >= 0)
         in_bucket = np.bincount(v.where[live] % MOST_BUCKETS, minlength=MOST_BUCKETS)[: engine.buckets]
         row["associations"] = engine.lists.associations / len(engine)
+        size, all_bytes = engine.lists.arrays(), sum(array.nbytes for array in engine.arrays().values())
+        # the global table, with results, and those of cells: all but postings
+        row["query_table_share"] = 1.0 - sum(size[name].nbytes for name in _POSTINGS) / all_bytes
         row["buckets_used"] = int(np.count_nonzero(in_bucket))
         row["fullest_bucket_share"] = float(in_bucket.max() / max(1, in_bucket.sum()))
         if engine.depth and row["associations"] <= 1.0:

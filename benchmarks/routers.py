@@ -14,6 +14,9 @@ are only simulated: routers that place by cost beside `hashing`. With `--balance
 first run of the same messages has measured its bolts, as with `topology.rebalance`. A router with `+` and a mode of
 `--signatures` has signatures; what those that estimate lose is counted, and they need not tell the same. The modes
 `scf` and `scf:READING:LEVELS` have the skyline paper's parameters (`benchmarks.topology_cost.printed_spec`).
+
+With `--sent-alone 1` messages are routed and matched by nobody, for kinds with a region: millions of subscriptions in a
+minute. Some messages are held against every subscription: one that matches any has to be sent.
 """
 
 import gc
@@ -27,17 +30,24 @@ from time import thread_time_ns
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import command
 from benchmarks import workload as workloads
 from benchmarks.cases import make_case
-from benchmarks.command import Tell
+from benchmarks.command import Tell, verdict
+from benchmarks.driving import NO_REMOVALS, NO_SUBSCRIPTIONS
 from benchmarks.topology_cost import Stream, compare, filled, on_ray, plan_of, router_of, stream_of, told_by
 from benchmarks.workload import BooleanRecipe
 from distribution.placed import PlacedRouter
+from distribution.router import Router, RoutingTable
 from distribution.routers import PLACING, REBALANCING, ROUTERS, placeable
+from distribution.signatures.claims import claims_of
+from distribution.signatures.signature import QuerySignature
 from gateway.load.measuring import Weighed
+from matching.errors import ConfigError
 from matching.kinds import KINDS
+from matching.model import MessageBatch, SubscriptionTable
 from topology.core.api.component import Saved
 from topology.core.api.plan import Plan
 from topology.core.executors.local import pause_local, run_local
@@ -50,6 +60,8 @@ _SIZES, _WINDOW = {"topk": 100_000, "skyline": 5_000, "boolean": 200_000, "knn":
 _PARTS = ("index", "kept", "updates", "refills")
 #: Streams that have no share in a message: results go out when the stream has ended.
 _AT_THE_END = ("finish", "results")
+#: Messages that are routed together, and those that are held against every subscription, where nothing is matched.
+_ROUTED, _COMPARED = 5_000, 250
 
 
 def routers_of(kind: str) -> list[str]:
@@ -149,6 +161,77 @@ def figures_of(stream: Stream, name: str, run: BookedRun, saved: Saved) -> dict[
     }
 
 
+def sent_alone_by(stream: Stream, routers: Sequence[str], simulations: Sequence[int], tell: Tell) -> dict[str, Any]:
+    """The timed messages as each router sends them once everybody has subscribed, a row each, and what the check says.
+
+    Of a sample of messages a row says how many match and are not sent (`lost`), which only estimates may.
+
+    Raises
+    ------
+    ConfigError
+        If the kind has no region: what is sent depends on results then.
+    """
+    case = stream.case
+    if not KINDS.traits.region[case.kind.code]:
+        raise ConfigError(f"{case.kind.name} has no region: what is sent depends on results; leave --sent-alone out")
+    messages = case.messages.take(np.arange(len(case.messages) - case.timed, len(case.messages)))
+    sample = np.linspace(0, len(messages) - 1, min(_COMPARED, len(messages))).astype(np.int64)
+    inside, wanted, compared, subscriptions = _matched(case.table, messages.take(sample))
+    rows, same = [], True
+    for bolts, name in itertools.product(simulations, routers):
+        router = router_of(stream, name, bolts)
+        table = _subscribed(router, case.table)
+        sent = np.zeros(len(messages), np.int64)
+        for at in range(0, len(messages), _ROUTED):
+            for part in table.route(messages.take(np.arange(at, min(at + _ROUTED, len(messages))))):
+                sent[at + part] += 1
+        lost = int(np.count_nonzero(sent[sample[wanted]] == 0))
+        same &= lost == 0 or (router.signatures is not None and router.signatures.loses)
+        row = {"way": "sent alone", "router": name, "query_bolts": bolts, "sent_per_message": float(sent.mean())}
+        row |= {"matching": int(wanted.sum()), "lost": lost, **table.describe()}
+        tell(f"{name}, {bolts} bolts: {row['sent_per_message']:.4f} bolts a message, {lost} of {row['matching']} lost")
+        rows.append(row)
+    shares = {"inside_share": float(inside.mean()), "matching_share": float(wanted.mean())}
+    facts = {"kind": case.kind.name, **verdict(same, compared, subscriptions), "workload": case.facts}
+    return facts | {"compared_messages": len(sample), **shares, "rows": rows}
+
+
+def _subscribed(router: Router, subscriptions: SubscriptionTable) -> RoutingTable:
+    """The table of a distribution bolt that knows all subscriptions, and has the signature of every query bolt."""
+    table, spec = router.table(), router.signatures
+    table.change(subscriptions, NO_REMOVALS)
+    if spec is None:
+        return table
+    for task in range(router.tasks):
+        signature = QuerySignature(spec, router.domain_of(task), task)
+        mine = subscriptions.take(np.flatnonzero(router.assigned_to(subscriptions, task)))
+        signature.change(claims_of(mine), claims_of(NO_SUBSCRIPTIONS))
+        patch = signature.patch(0, noted=True)
+        assert patch is not None, "notes are there to be dropped"
+        table.apply(patch)
+    return table
+
+
+def _matched(table: SubscriptionTable, messages: MessageBatch) -> tuple[NDArray[np.bool_], NDArray[np.bool_], int, int]:
+    """Whether each message meets any region (none crosses the antimeridian), and matches; matches, and of how many."""
+    words = np.diff(table.term_offsets)
+    row, matches, told = np.repeat(np.arange(len(table)), words), 0, np.zeros(len(table), np.bool_)
+    least = np.where(KINDS.traits.all_keywords[table.kind], words, 1)
+    spoken = np.zeros(1 + max(int(table.terms.max()), int(messages.terms.max())), np.bool_)
+    inside, wanted = np.zeros((2, len(messages)), np.bool_)
+    west, south, east, north = table.region.T
+    for at in range(len(messages)):
+        around = (west <= messages.east[at]) & (messages.west[at] <= east)
+        around &= (south <= messages.north[at]) & (messages.south[at] <= north)
+        terms = messages.terms[messages.term_offsets[at] : messages.term_offsets[at + 1]]
+        spoken[terms] = True
+        found = around & (np.bincount(row[spoken[table.terms]], minlength=len(table)) >= least)
+        spoken[terms] = False
+        inside[at], wanted[at] = around.any(), found.any()
+        matches, told = matches + int(np.count_nonzero(found)), told | found
+    return inside, wanted, matches, int(np.count_nonzero(told))
+
+
 def _parts_of(report: RunReport, plan: Plan, component: str, book: Counter, each_us: float) -> dict[str, float]:
     """Microseconds a message of the busiest task of a component, by incoming stream, and what packing takes of these.
 
@@ -225,6 +308,7 @@ def bench(
     messages_from: Annotated[str | None, "resample the messages of this output folder of `skyray etl`"] = None,
     light: Annotated[int, "query bolts for each bolt of every other component; 0: as a run chooses"] = 0,
     balanced: Annotated[int, "1: simulated routers by place begin with parts cut by the work of a first run"] = 0,
+    sent_alone: Annotated[int, "1: count what is sent and match nothing, of kinds with a region"] = 0,
     rounds: Annotated[int, "turns of each"] = 3,
     seed: Annotated[int, "of the workload"] = 0,
     tell: Tell = print,
@@ -239,10 +323,13 @@ def bench(
         if scattered:
             facts = case.facts | {"scattered": scattered}
             case = case._replace(messages=workloads.scattered(case.messages, scattered, seed, case.space), facts=facts)
-        stream, rays = stream_of(case, batch, engine), () if kind.cumulative else ray
+        stream, rays = stream_of(case, batch, engine), () if kind.cumulative or sent_alone else ray
         timed = {"timed_on_ray": stream.left} if rays else {}
         able = routers_of(name)
         chosen = [router for router in routers or able if router.partition("+")[0] in able]
+        if sent_alone:
+            measured.append(sent_alone_by(stream, chosen, bolts, tell))
+            continue
         measured.append(routed(stream, chosen, bolts, rays, rounds, tell, light, bool(balanced)) | timed)
     return {
         "batch": batch,

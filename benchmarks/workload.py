@@ -62,8 +62,8 @@ _ROWS = 20_000
 TEXTS, SHAPES = {"short": (6, 14), "long": (100, 1000)}, ("point", "range")
 #: What each property of a `BooleanRecipe` can be called; some can be numbers besides.
 _CHOICES = {
-    "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "regions": tuple(REGIONS),
-    "shape": SHAPES, "words": tuple(TEXTS),
+    "places": ("clustered", "uniform"), "stop_words": ("yes", "no"), "keywords": (), "tokens": ("any", "frequent"),
+    "regions": tuple(REGIONS), "shape": SHAPES, "words": tuple(TEXTS),
 }  # fmt: skip
 #: Workloads of searches by name, as parts of a `BooleanRecipe`.
 _SEARCHES: Mapping[str, Any] = {
@@ -97,6 +97,8 @@ class BooleanRecipe(NamedTuple):
     regions: str = "mixed"  # one of `REGIONS`
     shape: str = "point"  # or "range", for squares of "small" sides
     words: tuple[int, int] = TEXTS["short"]  # fewest and most draws of words
+    # What becomes keywords: any terms of a message, or its most "frequent" ones, as in the LFilter paper.
+    tokens: str = "any"
     searches: bool = False  # whether messages have attributes, and subscriptions filters (`benchmarks.searches`)
     # Of searches: shares of those that have no keywords, a phrase, alternatives, or the beginning of a word.
     wordless: float = 0.0
@@ -106,7 +108,7 @@ class BooleanRecipe(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "BooleanRecipe":
-        """Read `places=uniform,stop_words=no,keywords=2-3,regions=city,shape=range,words=long` or a part of it.
+        """Read `places=uniform,stop_words=no,keywords=2-3,tokens=frequent,regions=city,shape=range,words=long` or some.
 
         `saved-searches` and `portal` are workloads of their own.
         """
@@ -248,7 +250,8 @@ def boolean_subscriptions(
     places = np.stack([messages.batch.west[like], messages.batch.south[like]])
     region = np.ascontiguousarray(_around(places, _SIZE[0] * 10.0**exponent).T)
     worded = messages._replace(batch=without_reserved(messages.batch)) if recipe.wordless else messages
-    table = _table(rng, worded, like, model.BOOLEAN, recipe.keywords, region=region)
+    is_frequent = recipe.tokens == "frequent"
+    table = _table(rng, worded, like, model.BOOLEAN, recipe.keywords, is_frequent, region=region)
     if not recipe.searches:
         return table
     shares = recipe.wordless, recipe.phrases, recipe.groups, recipe.beginnings
@@ -378,9 +381,12 @@ def _texts(rng: np.random.Generator, lengths: Int64, left_out: int) -> tuple[Int
 
 def _table(
     rng: np.random.Generator, messages: Messages, like: Int64, kind: int, keywords: tuple[int, int],
-    **columns: np.ndarray,
+    frequent: bool = False, **columns: np.ndarray,
 ) -> SubscriptionTable:  # fmt: skip
-    """Subscriptions with so many of the terms of the messages `like`, numbers from 0, and the given columns."""
+    """Subscriptions with so many of the terms of the messages `like`, numbers from 0, and the given columns.
+
+    Any of the terms, or the most `frequent` ones, which come last.
+    """
     count, batch = like.shape[0], messages.batch
     lengths = np.diff(batch.term_offsets)[like]
     # Terms of each message in a row of fixed width; a random key a place, the smallest keys are kept. A few rows at a
@@ -394,7 +400,8 @@ def _table(
     chosen = []
     for rows in pieces:
         place = np.minimum(batch.term_offsets[like[rows], None] + np.arange(widest), batch.terms.shape[0] - 1)
-        key = np.where(np.arange(widest) < lengths[rows, None], keys.random(place.shape), 2.0)
+        drawn = np.broadcast_to(-np.arange(widest), place.shape) if frequent else keys.random(place.shape)
+        key = np.where(np.arange(widest) < lengths[rows, None], drawn, 2.0)
         keep = key <= np.take_along_axis(np.sort(key, axis=1), wanted[rows, None] - 1, axis=1)
         chosen.append(batch.terms[place[keep]])
     offsets, terms = np.concatenate([[0], np.cumsum(wanted)]), np.concatenate(chosen)

@@ -6,7 +6,9 @@ Yu, Li and Feng, "A Cost-based Method for Location-Aware Publish/Subscribe Servi
     opponents-usa   the same with 1 to 6 keywords, no stop words and small regions, as of shops with titles  (figure 10)
     places          lfilter, the paper's and their opponents by length; points and ranges, uniform and clustered
     choice          lfilter as it chooses, beside its parts, each way forced upon it, and ways of probing     (figure 7)
-    subscriptions   against the number of subscriptions, up to --subscriptions                               (figure 11)
+    printed         the printed LFilter and its parts beside ours and their opponents, keywords drawn as the paper
+                    draws them, against the number of subscriptions, up to --subscriptions  (figures 8, 9, 11, table 1)
+    subscriptions   against the number of subscriptions, up to --subscriptions
     workloads       the default workload with one thing changed at a time
     searches        saved searches, with conditions and shapes, against their number, up to --subscriptions
 
@@ -23,6 +25,7 @@ from benchmarks.harness import Bench
 from benchmarks.workload import PLAIN_BOOLEAN, REGIONS, SHAPES, TEXTS, BooleanRecipe
 from matching.kinds import KINDS
 from papers.lfilter.lfilter import LFilter
+from papers.lfilter.lfilter_paper import LFilterPaper
 from papers.lfilter.mbr_trie import MbrTrie
 
 _BOOLEAN = KINDS.named("boolean")
@@ -43,6 +46,18 @@ _WAYS = {
     "mbr_trie, probe_trie": partial(MbrTrie, strategy="probe_trie"),
 }
 _CHOICE = {"engines": _WAYS, "rounds": 7}
+_PRINTED = {
+    "lfilter_paper": LFilterPaper,
+    "mbr_trie_paper": partial(LFilterPaper, by="trie"),
+    "pt_quadtree_paper": partial(LFilterPaper, by="quadtree"),
+    **{name: _BOOLEAN.engines[name] for name in ("lfilter", *_PARTS, "rtpp_tree", "ir_tree")},
+}
+#: The paper's numbers, and a tenth; its keywords, and of its messages short ones and those that its text speaks of.
+_PRINTED_SIZES, _TWITTER = (
+    (200_000, 600_000, 2_000_000, 6_000_000, 10_000_000),
+    BooleanRecipe(stop_words=False, tokens="frequent"),
+)
+_PRINTED_LENGTHS = (10, 600)
 _USA = BooleanRecipe(stop_words=False, keywords=(1, 6), regions="small")
 _REGIONS = {name: {"regions": name} for name in REGIONS}
 #: What is changed of the default workload.
@@ -102,6 +117,11 @@ def _by_length(recipe: BooleanRecipe, **how: Any) -> list[Sweep]:
     ]  # fmt: skip
 
 
+def _printed(shape: str, words: int, asked: Asked, size: int) -> Bench:
+    """A case of the paper's recipe."""
+    return _bench(asked, _TWITTER._replace(shape=shape, words=(words, words)), subscriptions=size)
+
+
 def figures() -> dict[str, list[Sweep]]:
     """Name to rows."""
     by_region = [
@@ -119,6 +139,11 @@ def figures() -> dict[str, list[Sweep]]:
             for shape, places in product(SHAPES, ("clustered", "uniform"))
         ],
         "choice": _by_length(PLAIN_BOOLEAN, **_CHOICE) + by_region,
+        "printed": [
+            sweep("subscriptions", up_to(_PRINTED_SIZES, _PRINTED_SIZES[0]), partial(_printed, shape, words),
+                  _SHOWN, f"{shape} messages of {words} words", _PRINTED, most_s=_MOST_S)
+            for shape, words in product(SHAPES, _PRINTED_LENGTHS)
+        ],
         "subscriptions": [
             sweep("subscriptions", up_to(_SIZES, _SIZES[0]),
                   lambda asked, size: _bench(asked, PLAIN_BOOLEAN, subscriptions=size),

@@ -2,15 +2,17 @@
 
 After Yu, Li and Feng, CIKM 2015:
 
-- the trie has no buckets, and each of its nodes is probed the cheaper way by |T| log |n| against |n| log |T|;
+- the trie has a leaf for each set of tokens, with its rectangle and the list of its subscriptions, and no buckets; each
+  of its nodes is probed the cheaper way by |T| log |n| against |n| log |T|;
 - the quadtree has lists in its leaves alone, a copy of a subscription in each that it overlaps; a cell is divided until
-  it has no more than tau_num subscriptions or its area is tau_area;
+  it has no more than tau_num subscriptions or its area is tau_area. Each cell has its cover and its non-cover set, with
+  all pivotal tokens that there are. A list has subscriptions and nothing beside them, so each is verified;
 - the filter is chosen by equations 1 and 3, the verification by equations 5 and 6, where each step costs 1.
 
 Both steps of the choice are taken for each message anew. The paper names no tau; those here are the best of a few that
-were tried. Pivotal tokens are those of `papers.lfilter.pt_quadtree`: a cell with more than 64 of them is entered
-whatever the message says. Lists are pruned one by one, not all at once, which costs and finds the same. Named in
-`matching.kinds`.
+were tried. An inner cell counts as many children as have subscriptions, not four. Lists are pruned one by one, not all
+at once, which costs and finds the same. Rectangles of nodes are on the lattice of `lfilter_parts`, in 8 bytes. Named in
+`matching.kinds`; with `by` it is one of its parts, MBRTrie or PT-Quadtree.
 """
 
 from typing import NamedTuple
@@ -22,14 +24,14 @@ from matching.model import Float64, Int32
 from matching.space import Space
 from matching.storage.cells import box_of
 from matching.storage.region_messages import Messages
-from matching.storage.slots import put
-from papers.lfilter.lfilter import LFilter
+from matching.storage.slots import as_input, put
 from papers.lfilter.lfilter_cost import lists_within
 from papers.lfilter.lfilter_parts import (
     ONLY_HERE,
+    TEST_TEXT,
     Arrays,
     PartBoxes,
-    boxes_view,
+    PartedEngine,
     clear_terms,
     first_not_below,
     mark_terms,
@@ -51,22 +53,25 @@ from papers.lfilter.mbr_trie import (
     trie_view,
 )
 from papers.lfilter.mbr_trie_build import build_trie
-from papers.lfilter.pt_quadtree import (
-    LIST_END,
-    LIST_START,
-    Quadtree,
-    find_lists,
-    meets_within,
-    quadtree_view,
-    reach_within,
-    sift,
-)
-from papers.lfilter.pt_quadtree_build import list_cells
+from papers.lfilter.pt_quadtree import LIST_END, LIST_START, Quadtree, find_lists, quadtree_view
+from papers.lfilter.pt_quadtree_build import choose_pivots
 
 #: tau_num and, as a level of the quadtree, tau_area.
 TAU_NUM, FINEST_LEVEL = 64, 7
+#: What filters: whichever costs less, or MBRTrie or PT-Quadtree alone, and then nothing else is built.
+WAYS = ("cost", "trie", "quadtree")
+_COST, _TRIE, _QUADTREE = range(3)
+#: Of either when it is not built, and what only ours have.
+_NONE: Arrays = {name: np.zeros(0, np.int64) for name in (*Trie._fields, *Quadtree._fields, "text")}
+_NONE |= {
+    "head": np.zeros((0, 5), np.int32),
+    "branch": np.zeros((0, 8), np.int32),
+    "pivots": np.zeros((0, 3), np.int32),
+}
 #: Indexes in `Facts.of`: distinct tokens, tokens of a subscription, levels of the quadtree, pivotal tokens of a cell.
 _TOKENS, _KEYWORDS, _HEIGHT, _PIVOTS = range(4)
+#: Token of a leaf of the trie.
+_LEAF = -1
 
 
 class Facts(NamedTuple):
@@ -80,55 +85,85 @@ class Facts(NamedTuple):
     level: Float64
 
 
-class LFilterPaper(LFilter):
+class LFilterPaper(PartedEngine):
     """Trie, quadtree and choice of the paper; see the module.
 
     Parameters
     ----------
     space : Space
+    by : str              one of `WAYS`
     tau_num : int         subscriptions of a cell that is not divided
     finest_level : int    level whose cells are of tau_area: 4**level of them are the world
     """
 
     name = "lfilter_paper"
 
-    def __init__(self, space: Space, tau_num: int = TAU_NUM, finest_level: int = FINEST_LEVEL):
-        super().__init__(space, bucket=0, leaf_capacity=tau_num)
-        self.finest_level = finest_level
+    def __init__(self, space: Space, by: str = "cost", tau_num: int = TAU_NUM, finest_level: int = FINEST_LEVEL):
+        super().__init__(space)
+        self.by, self.tau_num, self.finest_level = WAYS.index(by), tau_num, finest_level
+        #: Since the engine was made: messages by trie, by quadtree; lists looked through, lists pruned.
+        self.choices = np.zeros(4, np.int64)
 
     def _build(self, slots: Int32) -> Arrays:
-        trie = build_trie(slots, self.subscriptions.columns, self._boxes_of(slots), 0)
-        head, cell, entry = _divide_leaves(trie["word"], self.leaf_capacity, self.finest_level)
-        boxes = trie["slot"], trie["word"], trie["text"]
-        return trie | list_cells(head, cell, entry, *boxes, self.subscriptions.columns)
+        columns, made = self.subscriptions.columns, {}
+        boxes = self._boxes_of(slots)
+        slot, word = boxes[:2]
+        if self.by != _QUADTREE:
+            made = build_trie(slots, columns, boxes, 0, leaves=True)
+            slot, word = made["slot"], made["word"]
+            made = {name: made[name] for name in ("token", "head", "box")} | {
+                "listed": np.arange(len(slot), dtype=np.int32)
+            }
+        if self.by != _TRIE:
+            word = as_input(word, np.uint64)
+            branch, cell, entry = _divide_leaves(word, self.tau_num, self.finest_level)
+            # a list has no more tokens than there are
+            pivot, pivots, _ = choose_pivots(branch, entry, as_input(slot, np.int32), columns, len(slot))
+            made |= {"branch": branch, "cell": cell, "entry": entry, "pivot": pivot, "pivots": pivots}
+        return made | {"slot": slot, "word": word}
 
-    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Trie, Quadtree, Facts]:
-        trie, tree = trie_view(arrays), quadtree_view(arrays)
-        levels, low, high = [], 0, 1
+    def _view(self, arrays: Arrays) -> tuple[PartBoxes, Trie, Int32, Quadtree, Facts]:
+        # a bit for every term: no cell is turned away by its signature
+        pivot_text = np.full(len(arrays.get("cell", ())), -1).astype(np.uint64)
+        arrays = {**_NONE, "listed": _NONE["entry"], **arrays, "pivot_text": pivot_text}
+        trie, tree, levels, low, high = (
+            trie_view(arrays),
+            quadtree_view(arrays),
+            [],
+            0,
+            int(arrays["head"].shape[0] > 0),
+        )
         while low < high:
             levels.append(high - low)
             low, high = int(trie.head[low, FIRST_CHILD]), int(trie.head[high - 1, END_CHILD])
-        keywords = _keywords_of(trie.head)
-        pivots = (tree.pivots[:, 2] - tree.pivots[:, 0])[tree.pivots[:, 2] >= 0]
-        average = float(pivots.mean()) if pivots.shape[0] else 1.0
-        of = [np.unique(trie.token[1:]).shape[0], keywords, 1 + int((tree.cell >> 28).max()), max(1.0, average)]
-        return boxes_view(arrays), trie, tree, Facts(np.array(of, np.float64), np.array([*levels, 0, 0], np.float64))
+        tokens = np.unique(trie.token[trie.token >= 0]).shape[0]
+        pivots = tree.pivots[:, 2] - tree.pivots[:, 0]
+        height, average = 1 + int((tree.cell >> 28).max(initial=0)), float(pivots.sum() / max(1, pivots.shape[0]))
+        facts = Facts(
+            np.array([tokens, _keywords_of(trie.head), height, max(1.0, average)], np.float64),
+            np.array([*levels, 0, 0], np.float64),
+        )
+        boxes = (
+            as_input(arrays["slot"], np.int32),
+            as_input(arrays["word"], np.uint64),
+            as_input(arrays["text"], np.uint64),
+        )
+        return PartBoxes(*boxes), trie, as_input(arrays["listed"], np.int32), tree, facts
 
     def _match_part(
         self, messages: Messages, first_row: int, last_row: int, view: tuple, slots: Int32, rows: Int32
     ) -> tuple[int, int, int, int]:
-        boxes, trie, tree, facts = view
-        where = messages, first_row, last_row, boxes, trie, tree, facts, self.subscriptions.columns
-        return _match(*where, *self.frame, self.choices, slots, rows)
+        where = messages, first_row, last_row, *view, self.subscriptions.columns
+        return _match(*where, *self.frame, self.by, self.choices, slots, rows)
 
 
 def _keywords_of(head: Int32) -> float:
-    """Keywords of a box, on average: the mean depth of the nodes where they end."""
+    """Keywords of a box, on average: how far below the root the parents of leaves are."""
     depth = np.zeros(head.shape[0], np.int64)
     for node in np.flatnonzero(head[:, FIRST_CHILD] < head[:, END_CHILD]):
         depth[head[node, FIRST_CHILD] : head[node, END_CHILD]] = depth[node] + 1
     own = head[:, OWN] - head[:, LOW]
-    return float((depth * own).sum() / max(1, own.sum()))
+    return float(((depth - 1) * own).sum() / max(1, own.sum()))
 
 
 @njit(cache=True, nogil=True)
@@ -231,17 +266,26 @@ def _way(trie, node, terms):
 
 
 @njit_inner_no_refcount
-def _walk(trie, boxes, terms, reach, marks, stack, candidates):
-    """Visit the trie from its root; returns (candidates, ranks and children read)."""
+def _leaf_of(trie, node):
+    """The leaf among the children of a node, which comes first; -1 if no subscription ends there."""
+    child = trie.head[node, FIRST_CHILD]
+    return child if child < trie.head[node, END_CHILD] and trie.token[child] == _LEAF else -1
+
+
+@njit_inner_no_refcount
+def _walk(trie, listed, terms, reach, marks, stack, candidates):
+    """Visit the trie from its root; returns (candidates, entries of lists and children read)."""
     scanned, last, count, depth = 0, terms.shape[0], 0, 1
     stack[0] = 0
     while depth > 0:
         depth -= 1
         node, first = stack[depth] >> 32, stack[depth] & 0xFFFFFFFF
-        for rank in range(trie.head[node, LOW], trie.head[node, OWN]):
-            candidates[count] = rank
-            count += meets(reach, boxes.word[rank])
-        scanned += trie.head[node, OWN] - trie.head[node, LOW]
+        leaf = _leaf_of(trie, node)
+        if leaf >= 0 and meets(reach, trie.box[leaf]):
+            for i in range(trie.head[leaf, LOW], trie.head[leaf, OWN]):
+                candidates[count] = listed[i]
+                count += 1
+            scanned += trie.head[leaf, OWN] - trie.head[leaf, LOW]
         depth, looked = probe(
             trie, node, terms, first, last, reach, marks, _way(trie, node, last - first), stack, depth
         )
@@ -250,7 +294,17 @@ def _walk(trie, boxes, terms, reach, marks, stack, candidates):
 
 
 @njit_inner_no_refcount
-def _prune(trie, tree, facts, low, high, cell, terms, reach, narrow, marks, stack, nodes, candidates, cells, count):
+def _take_all(tree, low, high, cell, test, candidates, cells, count):
+    """Append the entries [low, high) of a list; `test` is `TEST_TEXT` or 0. Returns the new count."""
+    for i in range(low, high):
+        candidates[count] = tree.entry[i] | test
+        cells[count] = cell
+        count += 1
+    return count
+
+
+@njit_inner_no_refcount
+def _prune(trie, tree, facts, low, high, cell, terms, reach, marks, stack, nodes, candidates, cells, count):
     """Candidates among the entries [low, high) of one list, by the trie from its root or directly, node by node."""
     last, scanned, depth = terms.shape[0], 0, 1
     # three words a frame: node and place of the next term, its level, and its piece of the list
@@ -261,15 +315,16 @@ def _prune(trie, tree, facts, low, high, cell, terms, reach, narrow, marks, stac
         level = stack[3 * depth + 1]
         begin, end = stack[3 * depth + 2] >> 32, stack[3 * depth + 2] & 0xFFFFFFFF
         scanned += end - begin
-        while begin < end and tree.entry[begin] < trie.head[node, OWN]:
-            candidates[count] = tree.entry[begin]
-            cells[count] = cell
-            count += meets_within(narrow, tree.entry_box[begin])
-            begin += 1
+        leaf = _leaf_of(trie, node)
+        if leaf >= 0:
+            own = first_not_below(tree.entry, begin, end, trie.head[leaf, HIGH])
+            if meets(reach, trie.box[leaf]):
+                count = _take_all(tree, begin, own, cell, np.int64(0), candidates, cells, count)
+            begin = own
         if begin == end or first == last:
             continue
         if not _prunes(facts, level, end - begin, last - first):
-            count = sift(tree, begin, end, narrow, marks, cell, candidates, cells, count)
+            count = _take_all(tree, begin, end, cell, np.int64(TEST_TEXT), candidates, cells, count)
             continue
         found, looked = probe(trie, node, terms, first, last, reach, marks, _way(trie, node, last - first), nodes, 0)
         scanned += looked
@@ -287,23 +342,24 @@ def _prune(trie, tree, facts, low, high, cell, terms, reach, narrow, marks, stac
 
 @njit(cache=True, nogil=True)
 def _match(
-    messages, first_row, last_row, boxes, trie, tree, facts, columns, world_west, world_south, steps_per_degree,
-    choices, out_slot, out_row,
+    messages, first_row, last_row, boxes, trie, listed, tree, facts, columns, world_west, world_south,
+    steps_per_degree, by, choices, out_slot, out_row,
 ):  # fmt: skip
     """Match the rows of a batch in one part; see `BooleanEngine._scan` for what is returned."""
-    scratch = scratch_for(messages, first_row, last_row, tree.entry.shape[0], tree.cell.shape[0])
+    most = max(boxes.slot.shape[0], tree.entry.shape[0])
+    scratch = scratch_for(messages, first_row, last_row, most, tree.cell.shape[0])
     pieces = np.empty(3 * (scratch.nodes.shape[0] + 1), np.int64)
     hits = np.empty(scratch.nodes.shape[0] + 1, np.int64)
     return _match_rows(
-        messages, first_row, last_row, boxes, trie, tree, facts, columns, world_west, world_south, steps_per_degree,
-        choices, scratch, pieces, hits, out_slot, out_row,
+        messages, first_row, last_row, boxes, trie, listed, tree, facts, columns, world_west, world_south,
+        steps_per_degree, by, choices, scratch, pieces, hits, out_slot, out_row,
     )  # fmt: skip
 
 
 @njit_inner_no_refcount
 def _match_rows(
-    messages, first_row, last_row, boxes, trie, tree, facts, columns, world_west, world_south, steps_per_degree,
-    choices, scratch, pieces, hits, out_slot, out_row,
+    messages, first_row, last_row, boxes, trie, listed, tree, facts, columns, world_west, world_south,
+    steps_per_degree, by, choices, scratch, pieces, hits, out_slot, out_row,
 ):  # fmt: skip
     """`_match` with its scratch."""
     found, scanned, verified = 0, 0, 0
@@ -318,34 +374,40 @@ def _match_rows(
         first, last = messages.term_offsets[row], messages.term_offsets[row + 1]
         terms = messages.terms[first:last]
         size, is_point = terms.shape[0], west == east and south == north
-        cells = 1.0
-        if not is_point:
-            cells, _ = lists_within(tree, left, bottom, right, top, scratch.cells)
-        tokens = facts.of[_PIVOTS]
-        by_quadtree = facts.of[_HEIGHT] * cells * min(_log(size) * tokens, _log(tokens) * size)
+        by_trie = by == _TRIE
+        if by == _COST:
+            cells = 1.0
+            if not is_point:
+                cells, _ = lists_within(tree, left, bottom, right, top, scratch.cells)
+            tokens = facts.of[_PIVOTS]
+            by_quadtree = facts.of[_HEIGHT] * cells * min(_log(size) * tokens, _log(tokens) * size)
+            by_trie = by_quadtree > _find(facts, 1, size)
         signature = mark_terms(marks, messages.terms, first, last)
         count = 0
-        by_trie = by_quadtree > _find(facts, 1, size)
         if by_trie:
             choices[0] += 1
-            count, more = _walk(trie, boxes, terms, reach, marks, hits, candidates)
+            count, more = _walk(trie, listed, terms, reach, marks, hits, candidates)
             scanned += more
         else:
             choices[1] += 1
-            listed, visited = find_lists(
+            many, visited = find_lists(
                 tree, left, bottom, right, top, terms, signature, marks, scratch.cells, lists
             )  # fmt: skip
             scanned += visited
-            for i in range(listed):
+            for i in range(many):
                 low, high = np.int64(tree.branch[lists[i], LIST_START]), np.int64(tree.branch[lists[i], LIST_END])
                 cell = ONLY_HERE if is_point else tree.cell[lists[i]]
-                narrow = reach_within(tree.cell[lists[i]], left, bottom, right, top)
-                choices[3 if _prunes(facts, 0, high - low, size) else 2] += 1
-                count, more = _prune(
-                    trie, tree, facts, low, high, cell, terms, reach, narrow, marks, pieces, scratch.nodes, candidates,
-                    places, count,
-                )  # fmt: skip
-                scanned += more
+                if by == _COST and _prunes(facts, 0, high - low, size):
+                    choices[3] += 1
+                    count, more = _prune(
+                        trie, tree, facts, low, high, cell, terms, reach, marks, pieces, scratch.nodes, candidates,
+                        places, count,
+                    )  # fmt: skip
+                    scanned += more
+                else:
+                    choices[2] += 1
+                    count = _take_all(tree, low, high, cell, np.int64(TEST_TEXT), candidates, places, count)
+                    scanned += high - low
         if found + count > out_slot.shape[0]:
             return found, row, scanned, verified
         found = verify(

@@ -15,7 +15,9 @@ from matching.storage.region_subscriptions import RegionColumns
 BLOCK = 16
 
 
-def build_trie(slots: Int32, columns: RegionColumns, described, bucket: int) -> dict[str, np.ndarray]:
+def build_trie(
+    slots: Int32, columns: RegionColumns, described, bucket: int, leaves: bool = False
+) -> dict[str, np.ndarray]:
     """Arrays of `mbr_trie.Trie` and `lfilter_parts.Boxes` for these slots. O((n + keywords) log n).
 
     Parameters
@@ -23,18 +25,22 @@ def build_trie(slots: Int32, columns: RegionColumns, described, bucket: int) -> 
     slots : int32[n]
     described : tuple    slot, word, text and Morton code of their boxes (`PartedEngine._boxes_of`)
     bucket : int         a node with no more than this many boxes beyond its own is not divided
+    leaves : bool        boxes are below the node of their last keyword, in a leaf with token -1; only without buckets
     """
     slot, word, text, morton = described
     count = slot.shape[0]
     start = columns.start[np.where(slot < 0, ~slot, slot)].astype(np.int64)
-    at, ended = np.zeros(count, np.int64), np.zeros(count, bool)
+    at, ended, read = np.zeros(count, np.int64), np.zeros(count, bool), np.zeros(count, bool)
     token, parent = [np.full(1, -1, np.int32)], [np.full(1, -1)]
     active, nodes, depth = np.arange(count), 1, 0
     while active.shape[0]:
-        term = columns.terms[start[active] + depth].astype(np.int64)
-        ends = term < 0
-        key, inverse = _unique(at[active] << 32 | np.where(ends, ~term, term))
-        token.append((key & 0xFFFFFFFF).astype(np.int32))
+        # Of a row whose keywords have all been read, a leaf is left; the term that is read here is not its own.
+        term = columns.terms[np.minimum(start[active] + depth, columns.terms.shape[0] - 1)].astype(np.int64)
+        in_leaf, is_last = read[active], term < 0
+        read[active], ends = in_leaf | is_last, in_leaf if leaves else is_last
+        # Tokens from 1 on in a key, so that a leaf comes first.
+        key, inverse = _unique(at[active] << 32 | np.where(in_leaf, 0, 1 + np.where(is_last, ~term, term)))
+        token.append(((key & 0xFFFFFFFF) - 1).astype(np.int32))
         parent.append(key >> 32)
         at[active], ended[active] = nodes + inverse, ends
         beyond = np.bincount(inverse[~ends], minlength=key.shape[0])

@@ -19,8 +19,8 @@ from papers.lfilter.lfilter_parts import first_not_below, interleave, text_bit
 LEAF_CAPACITY = 48
 #: A cell with more pivotal tokens is entered whatever the message says: hardly any message would be turned away.
 MOST_TOKENS = 64
-#: Nor are pivots sought for longer lists, which need more than that as a rule and would take long.
-_MOST_GREEDY = 512
+#: Nor are pivots sought for lists of more than so many times as many, which need more of them as a rule.
+_TIMES_GREEDY = 8
 _OPEN = -1
 #: Largest side of a box as seen from a cell.
 _NARROW_RIM = 127
@@ -44,7 +44,7 @@ def build_quadtree(slot, word, text, columns: RegionColumns, leaf_capacity: int)
 def list_cells(head, cell, entry, slot, word, text, columns: RegionColumns) -> dict[str, np.ndarray]:
     """What `build_quadtree` returns, for cells and lists that have been made (`pt_quadtree.Quadtree`)."""
     word = as_input(word, np.uint64)
-    tokens, limits, token_text = _choose_pivots(head, entry, as_input(slot, np.int32), columns)
+    tokens, limits, token_text = choose_pivots(head, entry, as_input(slot, np.int32), columns, MOST_TOKENS)
     entry_box, entry_text = np.empty(entry.shape[0], np.uint32), np.empty(entry.shape[0], np.uint32)
     _narrow(head, cell, entry, word, as_input(text, np.uint64), entry_box, entry_text)
     lists = {"entry": entry, "entry_box": entry_box, "entry_text": entry_text}
@@ -211,12 +211,12 @@ def greedy_pivots(ranks, slot, columns, out):
     """Pivotal tokens of a list by greedy hitting set: the most frequent token, then that of what it does not hit...
 
     Of equally frequent ones the lowest term id, which is the rarest in the stream. Returns how many, ascending in out
-    (int32[MOST_TOKENS]), or -1 if they are too many.
+    (int32[most]), or -1 if they are too many.
     """
     count = ranks.shape[0]
-    if count > _MOST_GREEDY:
+    if count > _TIMES_GREEDY * out.shape[0]:
         return _OPEN
-    pairs, used = np.empty(4 * count, np.int64), 0  # term << 16 | place in the list
+    pairs, used = np.empty(4 * count, np.int64), 0  # term << 32 | place in the list
     for i in range(count):
         here = slot[ranks[i]]
         # Both boxes of a subscription have its keywords, and one token hits both.
@@ -224,7 +224,7 @@ def greedy_pivots(ranks, slot, columns, out):
         while True:
             term = columns.terms[position]
             pairs = longer(pairs, used + 1)
-            pairs[used] = np.int64(~term if term < 0 else term) << 16 | i
+            pairs[used] = np.int64(~term if term < 0 else term) << 32 | i
             used += 1
             position += 1
             if term < 0:
@@ -233,7 +233,7 @@ def greedy_pivots(ranks, slot, columns, out):
     pairs = pairs[:used][ascending(pairs[:used])]
     begins, distinct, most = np.empty(used + 1, np.int64), 0, 0
     for i in range(used):
-        if i == 0 or pairs[i] >> 16 != pairs[i - 1] >> 16:
+        if i == 0 or pairs[i] >> 32 != pairs[i - 1] >> 32:
             begins[distinct] = i
             distinct += 1
         most = max(most, i + 1 - begins[distinct - 1])
@@ -249,18 +249,18 @@ def greedy_pivots(ranks, slot, columns, out):
         for token in range(distinct):
             begin, end, missing = begins[token], begins[token + 1], 0
             for i in range(begin, end):
-                missing += not hit[pairs[i] & 0xFFFF]
+                missing += not hit[pairs[i] & 0xFFFFFFFF]
             # The highest of those passed over is as much as any can add in the next pass.
             if missing < most:
                 next_most = max(next_most, missing)
                 continue
             if chosen == out.shape[0]:
                 return _OPEN
-            out[chosen] = pairs[begin] >> 16
+            out[chosen] = pairs[begin] >> 32
             chosen += 1
             left -= missing
             for i in range(begin, end):
-                hit[pairs[i] & 0xFFFF] = True
+                hit[pairs[i] & 0xFFFFFFFF] = True
         most = next_most
     put(out, 0, out[ascending(out[:chosen])])
     return chosen
@@ -274,17 +274,21 @@ def _among(tokens, low, high, token):
 
 
 @njit_inner
-def _all_tokens(head, entry, slot, columns):
+def _all_tokens(head, entry, slot, columns, most):
     """Pivotal tokens of every cell with all below it: tokens, and [first, last) of each cell, last -1 for too many."""
     nodes = head.shape[0]
     tokens, limits, used = np.empty(1024, np.int32), np.empty((nodes, 2), np.int64), 0
-    # Five: its own tokens and those of four children.
-    buffer, pivots = np.empty(5 * MOST_TOKENS, np.int32), np.empty(MOST_TOKENS, np.int32)
+    longest = 1
+    for node in range(nodes):
+        longest = max(longest, head[node, 5] - head[node, 4])
+    # A list needs no more tokens than it has entries.
+    buffer, pivots = np.empty(1024, np.int32), np.empty(min(most, longest), np.int32)
     for node in range(nodes - 1, -1, -1):
         # From the last cell back, so that the tokens below are known: in preorder they stand behind.
         count = greedy_pivots(entry[head[node, 4] : head[node, 5]], slot, columns, pivots)
         is_open = count == _OPEN
         if not is_open:
+            buffer = longer(buffer, count)
             put(buffer, 0, pivots[:count])
         for quarter in range(4):
             child = head[node, quarter]
@@ -293,6 +297,7 @@ def _all_tokens(head, entry, slot, columns):
             low, high = limits[child, 0], limits[child, 1]
             # One open cell below opens this one: a message may match there whatever it carries.
             is_open = high == _OPEN
+            buffer = longer(buffer, count + high - low)
             for i in range(low, high):
                 buffer[count] = tokens[i]
                 count += 1
@@ -306,7 +311,7 @@ def _all_tokens(head, entry, slot, columns):
                 in_order[distinct] = in_order[i]
                 distinct += 1
         # It stays open, and so will all above it.
-        if distinct > MOST_TOKENS:
+        if distinct > most:
             continue
         tokens = longer(tokens, used + distinct)
         put(tokens, used, in_order[:distinct])
@@ -351,9 +356,12 @@ def _covers(head, tokens, limits):
 
 
 @njit(cache=True, nogil=True)
-def _choose_pivots(head, entry, slot, columns):
-    """Cover and non-cover sets: tokens, limits, signatures; see `pt_quadtree.Quadtree`."""
-    tokens, limits = _all_tokens(head, entry, slot, columns)
+def choose_pivots(head, entry, slot, columns, most):
+    """Cover and non-cover sets: tokens, limits, signatures; see `pt_quadtree.Quadtree`.
+
+    A cell that would have more than `most` tokens is open; without a limit none is.
+    """
+    tokens, limits = _all_tokens(head, entry, slot, columns, most)
     cover, within = _covers(head, tokens, limits)
     nodes = head.shape[0]
     out, places, text = np.empty(1024, np.int32), np.empty((nodes, 3), np.int32), np.empty(nodes, np.uint64)
@@ -369,8 +377,7 @@ def _choose_pivots(head, entry, slot, columns):
             low, high = within[above[node], 0], within[above[node], 1]
         places[node, 0] = used
         signature = np.uint64(0)
-        # Neither set has more tokens than a cell may have.
-        out = longer(out, used + 2 * MOST_TOKENS)
+        out = longer(out, used + within[node, 1] - within[node, 0] + max(0, limits[node, 1] - limits[node, 0]))
         for i in range(within[node, 0], within[node, 1]):
             if not _among(cover, low, high, cover[i]):
                 out[used] = cover[i]

@@ -203,6 +203,12 @@ def test_workload_follows_its_recipe():
     assert 0 < np.median(ranges.east - ranges.west) < 1.0
     table = boolean_subscriptions(plain, 100, 1, recipe=BooleanRecipe(keywords=(2, 2)))
     assert set(np.diff(table.term_offsets)) == {2}
+    # one keyword each: the last and so commonest term of some message
+    common = boolean_subscriptions(plain, 100, 1, recipe=BooleanRecipe.parse("keywords=1,tokens=frequent")).terms
+    assert (
+        set(common) < set(plain.batch.terms[plain.batch.term_offsets[1:] - 1])
+        and common.mean() > 1.2 * table.terms.mean()
+    )
 
 
 @pytest.mark.parametrize("engines", [NAMES[:1], pytest.param(NAMES, marks=pytest.mark.long)], ids=["default", "every"])

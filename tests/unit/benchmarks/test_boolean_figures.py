@@ -24,6 +24,8 @@ def small(monkeypatch):
     monkeypatch.setattr(cases, "_CALLS_A_ROUND", 4)
     monkeypatch.setattr(boolean_figures, "_SIZES", (200, 1_000, 100_000))
     monkeypatch.setattr(boolean_figures, "_SEARCHES", (2_000, 4_000, 100_000))
+    monkeypatch.setattr(boolean_figures, "_PRINTED_SIZES", (500, 100_000))
+    monkeypatch.setattr(boolean_figures, "_PRINTED_LENGTHS", (6, 40))
     monkeypatch.setattr(boolean_figures, "_LENGTHS", {"short": (6, 12), "long": (40,)})
     monkeypatch.setattr(boolean_figures, "PAGE", PAGE._replace(rounds=2, figures=boolean_figures.figures()))
 
@@ -33,7 +35,7 @@ def small(monkeypatch):
     [
         name if name in ("subscriptions", "searches") else pytest.param(name, marks=pytest.mark.long)
         for name in PAGE.figures
-        if name != "choice"
+        if name not in ("choice", "printed")
     ],
 )
 def test_figure_is_measured_checked_and_drawn(name, tmp_path):
@@ -63,6 +65,15 @@ def test_figure_choice_shows_ways_of_two_engines(tmp_path, monkeypatch):
     assert report["exact"] and ways >= {"lfilter", "mbr_trie", "pt_quadtree", "quadtree, prune"}
     assert {f"mbr_trie, {way}" for way in STRATEGIES[1:]} < ways
     assert [row["engines"]["lfilter"]["times_the_first"] for row in report["rows"]] == [1.0] * len(report["rows"])
+
+
+@pytest.mark.long
+def test_figure_of_printed_forms_has_their_size_beside_ours(tmp_path):
+    report = boolean_figures.PAGE.figure("printed", tmp_path, 500, messages=40)
+    assert report["exact"] and [row["x"] for row in report["rows"]] == [500] * 4
+    for row in report["rows"]:
+        size = {name: engine["bytes_per_subscription"] for name, engine in row["engines"].items()}
+        assert max(size["mbr_trie_paper"], size["pt_quadtree_paper"]) < size["lfilter_paper"]
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import cases, topology_cost
 from benchmarks.cases import make_case
-from benchmarks.routers import rebalanced, routed, routers_of, simulated
+from benchmarks.routers import rebalanced, routed, routers_of, sent_alone_by, simulated
 from benchmarks.topology_cost import checked, filled, router_of, stream_of
 from distribution.hashing import HashingRouter
 from distribution.location import LocationTable
@@ -106,8 +106,13 @@ def test_placement_that_is_simulated_is_that_of_all_placed_together(monkeypatch)
 def test_signatures_lose_nothing_but_where_they_say_so(kind):
     modes = ("spatial", "cuckoo+text", "scf", "scf:minwise:2", "approximate", "scf:printed:2")
     routers = ["location", *(f"location+{mode}" for mode in modes)]
-    report = told(kind, routers, (4,), 9_000 if kind == "boolean" else 300)
+    count = 9_000 if kind == "boolean" else 300
+    report = told(kind, routers, (4,), count)
     plain, *rows = report["rows"]
+    alone = sent_alone_by(small(kind, count), routers, (4,), lambda _: None)
+    for row, sent in zip(report["rows"], alone["rows"], strict=True):
+        # a run has more messages, and lets those of a first batch pass by claims
+        assert row["sent_per_message"] == pytest.approx(sent["sent_per_message"], abs=0.03) or sent["lost"]
     assert report["exact"] and plain["sent_per_message"] == 1.0 and "signatures" not in plain
     for mode, row in zip(modes, rows, strict=True):
         figures = row["signatures"]
@@ -133,6 +138,19 @@ def test_signatures_by_the_rarest_keyword_alone_are_noticed(monkeypatch):
         monkeypatch.setattr(module, "is_loose", lambda table, traits: np.zeros(len(table), np.bool_))
     report = told("skyline", ["location", "location+spatial+text"], (2,), 300)
     assert [row["same_updates"] for row in report["rows"]] == [True, False] and not report["exact"]
+
+
+def test_messages_sent_without_matching_are_held_against_every_subscription(monkeypatch):
+    stream = small("skyline", 300)
+    report = sent_alone_by(stream, ["location", "location+scf", "location+scf:printed:2"], (2,), lambda _: None)
+    plain, spatial, lossy = report["rows"]
+    assert report["exact"] and report["compared"] > 100 and plain["sent_per_message"] == 1.0
+    # of a sample of the messages
+    assert abs(report["inside_share"] - spatial["sent_per_message"]) < 0.02 and spatial["sent_per_message"] < 1.0
+    assert lossy["lost"] > spatial["lost"] == 0
+    route = LocationTable.route
+    monkeypatch.setattr(LocationTable, "route", lambda self, messages: [rows[::2] for rows in route(self, messages)])
+    assert not sent_alone_by(stream, ["location"], (2,), lambda _: None)["exact"]
 
 
 def losing(holds):

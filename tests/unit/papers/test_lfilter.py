@@ -10,6 +10,7 @@ from matching.storage.cells import box_of, lattice
 from matching.storage.slots import as_input
 from papers.lfilter.lfilter import _ONE_IN, _SURE, FILTERS, VERIFICATIONS, LFilter
 from papers.lfilter.lfilter_cost import pays_to_prune
+from papers.lfilter.lfilter_paper import WAYS, LFilterPaper
 from papers.lfilter.lfilter_parts import GONE, TAIL_CAPACITY, _mark_of
 from papers.lfilter.mbr_trie import END_CHILD, FIRST_CHILD, HIGH, LOW, OWN, STRATEGIES, MbrTrie, probe_cost
 from papers.lfilter.pt_quadtree import COVER, END, NON_COVER, PtQuadtree, meets_within, reach_within
@@ -259,6 +260,34 @@ def test_probe_cost_picks_the_smaller_side():
     assert probe_cost(10_000, 8)[1]
     assert not probe_cost(3, 400)[1]
     assert probe_cost(10_000, 8)[0] < probe_cost(10_000, 800)[0]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("by", WAYS)
+def test_printed_forms_agree_with_the_oracle_and_build_what_they_are_named_after(crowd, wanted, by):
+    subscriptions, groups = crowd
+    small = example(LFilterPaper(EXAMPLE_SPACE, by, tau_num=2, finest_level=3))
+    assert engine_pairs(small, batch([POINT_MESSAGE, RANGE_MESSAGE])) == ANSWERS
+    engine = LFilterPaper(WORLD, by)
+    engine.insert(subscriptions)
+    for name, messages in groups.items():
+        assert engine_pairs(engine, messages) == wanted[name] != []
+    by_trie, by_quadtree, direct, pruned = engine.choices.tolist()
+    part, columns = engine._parts[0], engine.subscriptions.columns
+    assert ("head" in part, "branch" in part) == (by != "quadtree", by != "trie")
+    assert (by_trie > 0, by_quadtree > 0, direct > 0, pruned > 0) == {
+        "cost": (True, True, True, True), "trie": (True, False, False, False), "quadtree": (False, True, True, False)
+    }[by]  # fmt: skip
+    if by != "quadtree":
+        leaves = part["head"][part["token"] == -1][1:]
+        sets = {tuple(_terms_of(columns, slot)) for slot in part["slot"][part["slot"] >= 0]}
+        assert len(leaves) == len(sets), "one for each set of tokens"
+        ranks = np.concatenate([np.arange(low, high) for _, _, low, high, _ in leaves])
+        assert np.array_equal(np.sort(ranks), part["listed"])
+    if by != "trie":
+        inner = (part["branch"][:, :4] >= 0).any(axis=1)
+        assert inner.any() and not (part["branch"][inner, 5] > part["branch"][inner, 4]).any(), "lists in leaves alone"
+        assert (part["pivots"][:, END] >= part["pivots"][:, NON_COVER]).all(), "no cell is open to every message"
 
 
 @pytest.mark.parametrize("filter_by", FILTERS)
