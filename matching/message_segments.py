@@ -204,7 +204,8 @@ class SegmentConditions:
     kind : Kind
     vocabulary : Vocabulary
     clauses : mapping of bytes to str, optional
-        Clause of the query of each instruction, by the program of that alone; such a condition is `query: CLAUSE`.
+        Clause of the query of each instruction, by the program of that alone; such a condition is `query: CLAUSE`, and
+        others that test words are of `keywords` or `not_keywords`.
     """
 
     def __init__(
@@ -302,10 +303,10 @@ def _passing(filters: Any, segment: MessageSegment, rows: Int64) -> np.ndarray:
 
 
 def _name_of(operation: int, argument: int, kind: Kind, vocabulary: Vocabulary) -> str:
-    if operation == WITHOUT:
+    if operation in (WITHOUT, NEITHER):
         return "not_keywords"
-    if operation in (AT_LEAST, EITHER, NEITHER, PHRASE):
-        return "query"
+    if operation in (AT_LEAST, EITHER, PHRASE):
+        return "keywords"
     if operation == CIRCLE:
         return "radius_m" if "radius_m" in kind.shapes else "circle"
     if operation == POLYGON:

@@ -19,7 +19,7 @@ from matching.conditions import meant
 from matching.errors import ConfigError, InputError
 from matching.expiry import expiry_us
 from matching.faults import message_fault, subscription_fault
-from matching.fields import Fault, Refusal, identifier, point_of, shown
+from matching.fields import OBJECT_ROLES, Fault, Refusal, identifier, point_of, shown
 from matching.kind_table import Kind, Kinds
 from matching.kinds import KINDS
 from matching.reasons import explain
@@ -132,7 +132,7 @@ class Admission:
         self.objects = objects
         self.vocabulary = vocabulary
         self.new_terms = NewTerms(vocabulary)
-        self.recent = RecentFields()
+        self.recent = RecentFields([*OBJECT_ROLES * objects, *["lang"] * bool(vocabulary.stem_language)])
         self.space = space
         self.window = window
         self.kinds = kinds

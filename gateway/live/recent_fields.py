@@ -47,12 +47,18 @@ class _Field:
 class RecentFields:
     """Counts fields by the types of their values, over recent rows. One thread notes rows; any may read.
 
+    Parameters
+    ----------
+    meant : collection of str, optional
+        Fields that mean something to the stream. A `where` may name them, and `report` leaves them out.
+
     Notes
     -----
     Memory: at most 256 names of at most 64 characters, each with three samples of at most 40.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meant: Collection[str] = ()) -> None:
+        self._meant = meant
         self._fields: dict[str, _Field] = {}
         self._rows = self._seen = 0
 
@@ -106,7 +112,7 @@ class RecentFields:
         fields, rows = dict(self._fields), max(1, self._rows)
         found = []
         for name in self.names:
-            if name in fields and schema.number_of(name) is None:
+            if name in fields and name not in self._meant and schema.number_of(name) is None:
                 one = fields[name]
                 share = round(min(1.0, one.types.total() / rows), 3)
                 row = {"name": name, "type": TYPES[one.type()], "share": share}

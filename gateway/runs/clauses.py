@@ -11,6 +11,7 @@ import numpy as np
 
 from gateway.runs.match_rules import FILTER_REASONS, Verdict
 from matching import filter_programs
+from matching.filter_fields import asks_no_word
 from matching.filter_programs import program_of
 from matching.naive_filters import holds, instructions_of
 from matching.naive_rows import NaiveMessage
@@ -48,6 +49,8 @@ def name_clause(verdict: Verdict, columns: Mapping[str, Any], message: NaiveMess
     query = query_of(columns.get("query"), words_in(columns, vocabulary))
     if isinstance(query, Query) and verdict.reason in _OF_WORDS:
         verdict.clause = failed_clauses(query.tree, message, vocabulary)
+        if verdict.clause and asks_no_word(columns.get("keywords")):
+            verdict.reason = "query"
 
 
 def failed_clauses(node: Node, message: NaiveMessage, vocabulary: Vocabulary) -> str:

@@ -441,8 +441,8 @@ def _why_not(answer: Mapping[str, Any], failed: NaiveInstruction, vocabulary: Vo
     if failed.name == "without":
         return ", ".join(vocabulary.term_of(term) for term in failed.words if term in message["terms"])
     if failed.name == "at least":
-        there = sum(term in message["terms"] for term in failed.words)
-        return f"{there}, where {failed.argument} are needed"
+        there, words = sum(term in message["terms"] for term in failed.words), map(vocabulary.term_of, failed.words)
+        return f"{there} of {', '.join(words)}, where {failed.argument} is needed or more"
     if failed.name == "phrase":
         return str(Word(JOINED if term == JOINED_ID else vocabulary.term_of(term) for term in failed.words))
     if failed.name in ("either", "neither"):
@@ -474,11 +474,11 @@ def _in_words(
         more = f"not there: {', '.join(answer['missing'])}"
         if answer["unknown"]:
             more += f" (no message has {', '.join(answer['unknown'])})"
+        more += f"; of the query {verdict.clause}" if verdict.clause else ""
     elif reason == "outside_region":
         west, south, east, north = answer["subscription"]["region"]
         place = f"{answer['message']['lon']:g} {answer['message']['lat']:g}"
         more = f"{place} is not within {west:g} to {east:g}, {south:g} to {north:g}"
-        more += f"; of the query {verdict.clause}" if verdict.clause else ""
     elif reason == "query":
         more = verdict.clause
     elif verdict.failed is not None and reason not in RUN_REASONS:

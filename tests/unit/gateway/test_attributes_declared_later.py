@@ -202,14 +202,16 @@ def test_engine_declares_what_a_condition_names_first():
 
 
 def test_recent_fields_have_types_shares_and_are_bounded():
-    recent = RecentFields()
+    recent = RecentFields(["lang"])
     for number in range(40):
         row = {**PLACE, "price": "VB" if number % 20 == 0 else number, "state": f"s{number}", "more": {"beds": "3"}}
+        row["lang"] = "de"
         recent.note(row | ({"made": "2020-01-04"} if number % 2 else {"made": None}), MESSAGE_ROLES, NO_ATTRIBUTES)
     found = {one["name"]: one for one in recent.report(NO_ATTRIBUTES, True)}
     assert {name: (one["type"], one["share"]) for name, one in found.items()} == {
         "price": ("number", 1.0), "state": ("category", 1.0), "more.beds": ("number", 1.0), "made": ("time", 0.5),
     }  # fmt: skip
+    assert str(recent.attribute("lang")) == "lang:category", "a where may name it"
     assert found["state"]["samples"] == ["'s37'", "'s38'", "'s39'"]
     assert "samples" not in recent.report(NO_ATTRIBUTES, False)[0]
     assert [one["name"] for one in recent.report(AttributeSchema.parse(["price:number"]), False)] == [

@@ -124,7 +124,8 @@ def test_clause_of_a_query_that_fails_is_named_by_match_preview_and_check(tmp_pa
     row = {"kind": "boolean", "region": [-180, -90, 180, 90]}
     asked = row | {"subscription_id": "s", "query": 'w11 "w11 w10"~1 -w9'}
     none = row | {"subscription_id": "none", "query": 'w11 "w11 w11 w11 w11"'}
-    file = write_lines(tmp_path / "s.jsonl", asked, none)
+    spoken = row | {"subscription_id": "spoken", "keywords": "w11 w10", "lang": "german"}
+    file = write_lines(tmp_path / "s.jsonl", asked, none, spoken)
     told = {
         "w11 w10": "",
         "w10 w11 x w8 w10": '"w11 w10"~1 is not there: w11 at 2, w10 at 1, 5',
@@ -135,11 +136,12 @@ def test_clause_of_a_query_that_fails_is_named_by_match_preview_and_check(tmp_pa
         missed = {one["subscription_id"]: (one["reason"], one["clause"]) for one in answer["missed"]}
         assert missed.get("s") == (("query", clause) if clause else None), text
         assert answer["not_reached"]["query"] == len(missed) > 0
-    (found, nothing) = preview_subscriptions([file], etl, "earth")
+    found, nothing, of_language = preview_subscriptions([file], etl, "earth")
+    assert {one["name"] for one in of_language["conditions"]} == {"keywords", "match", "region"}
     assert {one["name"] for one in found["conditions"]} >= {'query: "w11 w10"~1', "query: -w9"}
     assert found["messages"] > 0 == nothing["messages"]
     checked = {one["subscription_id"]: one["what"] for one in check_subscriptions([file], etl, "earth")["rows"]}
-    assert checked == {"s": "", "none": 'no message with a word of it satisfies query: "w11 w11 w11 w11"'}
+    assert checked == {"s": "", "spoken": "", "none": 'no message with a word of it satisfies query: "w11 w11 w11 w11"'}
 
 
 def test_match_goes_by_the_attributes_that_are_given(folder, tmp_path):

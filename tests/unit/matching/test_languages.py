@@ -187,6 +187,9 @@ def test_language_that_is_none_means_nothing_in_a_message_and_refuses_a_subscrip
     stems = skyray.Engine(window="count:9", stemming="german", clock=lambda: 1e9)
     with pytest.raises(InputError, match="lang is 'xx': choose one of arabic, .*yiddish, or its code, such as de"):
         stems.subscribe(subscription_id="t", keywords="häuser", lang="xx", **EVERYWHERE)
+    for one, listed in ((engine, ["lang"]), (stems, [])):
+        one.publish([{"text": "Haus", "lang": "en", **PLACE}])
+        assert [field["name"] for field in one._admission.recent.report(NO_ATTRIBUTES, False)] == listed
 
 
 def test_language_of_the_stream_is_as_none():

@@ -404,8 +404,8 @@ def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_pat
     log.trim(799 if parts else -1)
     registry = Registry()
     for name in books[0]:
-        at, box = 500 if name == "s3" else 0, (0.0, 0.0, 0.0, 0.0)
-        registry.last[name] = Registered(0, name, "knn", b"{}", at, None, "", box)
+        at = 500 if name == "s3" else 0
+        registry.last[name] = Registered(0, name, "knn", b"{}", at, None, "", b"")
     read = []
     rows_of = Released.rows_of
     with pytest.MonkeyPatch.context() as patch:
@@ -432,7 +432,7 @@ def test_results_are_read_from_the_newest_update_on_until_they_are_whole(tmp_pat
         registry.last["s4"] = Ended("knn", "", 985, 1_001)
         assert asyncio.run(results("s4", log.head)) == [] and len(read) < 5, "it ends at a later boundary"
         read.clear()
-        registry.last["new"] = Registered(1, "new", "knn", b"{}", 1_000, None, "", box, 1_000)
+        registry.last["new"] = Registered(1, "new", "knn", b"{}", 1_000, None, "", b"", 1_000)
         assert asyncio.run(results("new", log.head))[0]["results"] == [] and not read, "it begins at a later boundary"
 
 
