@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from matching.fields import MAX_ID_CHARACTERS
+from matching.filter_fields import Shape, shape_of
 from matching.kind_table import Kinds
 from matching.kinds import KINDS
 
@@ -107,10 +108,10 @@ class _Columns(msgspec.Struct, gc=False):
     expires_at: Any = None
     tell: Any = None
     include: Any = None
+    where: Any = None
+    circle: Any = None
     # with one of these a line is not plain
-    where: None = None
     on: None = None
-    circle: None = None
     polygon: None = None
     radius_m: None = None
     match: None = None
@@ -132,7 +133,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str | None]:
     """What logged lines say: a subscription, the id of one that ends, None where a line is not plain.
 
-    About 1 us a line.
+    About 1 us a line, 10 us one with a circle.
     """
     try:
         found = _DECODER.decode_lines(b"\n".join(lines))
@@ -154,6 +155,9 @@ def plain_changes(lines: Sequence[bytes], kinds: Kinds) -> list[Accepted | str |
             continue
         code, has_region = kind
         box, lon, lat = columns.region, columns.lon, columns.lat
+        if columns.circle is not None:
+            shape = shape_of({"circle": columns.circle}, kinds[code])
+            box = shape.region if box is None and isinstance(shape, Shape) else None
         if not has_region and box is None and lon is not None and lat is not None:
             box = (lon, lat, lon, lat)
         elif not has_region or lon is not None or lat is not None:
