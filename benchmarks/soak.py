@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from benchmarks import command
 from benchmarks.command import verdict
 from gateway.runs.verify import verify_run
-from tests.support.serving import Served
+from tests.support.serving import Served, call
 
 _KINDS = ("boolean", "topk", "knn", "skyline")
 _WORDS, _ROWS = 2_000, 100
@@ -296,7 +296,7 @@ class _Load:
     def await_through(self, seq: int) -> None:
         """Wait until all updates as of messages up to one are out."""
         deadline_s = time.monotonic() + _MATCHING_S
-        while self._get("/health")["complete_through"] < seq:
+        while call(self._port, "GET", "/health").json["complete_through"] < seq:
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"the server has not matched message {seq:,}")
             time.sleep(_REST_S)
@@ -353,28 +353,11 @@ class _Load:
     def _place(self, rng: np.random.Generator) -> dict[str, float]:
         return {"lon": float(rng.uniform(-180, 180)), "lat": float(rng.uniform(-90, 90))}
 
-    def _get(self, path: str) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        try:
-            connection.request("GET", path)
-            return json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-
     def _post(self, path: str, rows: list[dict[str, Any]]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        try:
-            while True:
-                connection.request("POST", path, json.dumps(rows), {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                body = answer.read()
-                if answer.status != 429:
-                    break
-                time.sleep(_REST_S)
-        finally:
-            connection.close()
-        if answer.status >= 300 or b'"status":"refused"' in body:
-            raise RuntimeError(f"POST {path}: {answer.status} {body[:500]!r}")
+        while (answer := call(self._port, "POST", path, rows)).status == 429:
+            time.sleep(_REST_S)
+        if answer.status >= 300 or b'"status":"refused"' in answer.body:
+            raise RuntimeError(f"POST {path}: {answer.status} {answer.body[:500]!r}")
 
 
 if __name__ == "__main__":

@@ -447,7 +447,8 @@ def bench(
             words, wire = [*words, "--from", f"{broker.url}/{STREAM}"], partial(Published, broker)
         producer = Producer(homes, ahead, wire=wire)
         rows = [made.row(number) for number in range(searches)]
-        turn = (_by_pipe if door == "pipe" else _by_server)(words, producer, rows, rate, seconds, kills, tell)
+        given = _Given(words, producer, rows, rate, seconds, tell)
+        turn = _by_pipe(given) if door == "pipe" else _by_server(given, kills)
     workload = {"searches": searches, "matches": matches, "rate": rate, "seconds": seconds, "kills": kills}
     workload |= {"seed": seed, "ahead": ahead, "bytes_a_line": sum(map(len, homes.tails)) / len(homes.tails)}
     workload |= {"door": door} if door != "http" else {}
@@ -468,6 +469,17 @@ def bench(
     }
 
 
+class _Given(NamedTuple):
+    """Options of the server, what sends, subscriptions, messages a second, and seconds of sending."""
+
+    words: Sequence[Any]
+    producer: Producer
+    rows: list[Any]
+    rate: float
+    seconds: float
+    tell: command.Tell
+
+
 class _Turn(NamedTuple):
     """Seconds of sending, of the server's processor meanwhile, of subscribing, and of each restart; and the book."""
 
@@ -478,16 +490,9 @@ class _Turn(NamedTuple):
     book: Book
 
 
-def _by_server(
-    words: Sequence[Any],
-    producer: Producer,
-    rows: list[Any],
-    rate: float,
-    seconds: float,
-    kills: int,
-    tell: command.Tell,
-) -> _Turn:
+def _by_server(given: _Given, kills: int) -> _Turn:
     """Send to `skyray serve`, which one client follows."""
+    words, producer, rows, rate, seconds, tell = given
     port, restarts, context = free_port(), [], get_context("spawn")
     pipe, other = context.Pipe()
     with Served(*words, port=port) as served:
@@ -521,16 +526,9 @@ def _by_server(
     return _Turn(run_s, spent_s, subscribed_s, restarts, book)
 
 
-def _by_pipe(
-    words: Sequence[Any],
-    producer: Producer,
-    rows: list[Any],
-    rate: float,
-    seconds: float,
-    kills: int,
-    tell: command.Tell,
-) -> _Turn:
+def _by_pipe(given: _Given) -> _Turn:
     """Send to `skyray live`, whose output is read by a thread of this process."""
+    words, producer, rows, rate, seconds, tell = given
     with Command(["live", "--query-bolts", 1, "--out", *words], source=PIPE, out=PIPE) as live:
         began_s = time.monotonic()
         wire = Piped(live.process, rows_of([*({"subscribe": row} for row in rows), _FIRST]))

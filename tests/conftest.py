@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:  # a costly row of a matrix stays the one that stands for others
         if tier := tier_of(item.nodeid, slow):
             item.add_marker(tier)
-    for name, need in left_out.NEEDS.items():
-        needing = [item for item in items if item.get_closest_marker(name)]
-        if needing and not need.there():
-            for item in needing:
-                item.add_marker(pytest.mark.skip(reason=f"needs {need.what}: {left_out.remedy(name)}"))
+    for item in items:
+        for name in _lacking(item):
+            reason = f"needs {left_out.NEEDS[name].what}: {left_out.remedy(name)}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _lacking(item: pytest.Item) -> list[str]:
+    """Markers of a test whose programs this machine lacks."""
+    marks = {mark.name for mark in item.iter_markers()}  # once: asking for each takes a second in all
+    return [name for name in left_out.NEEDS if name in marks and not _is_there(name)]
+
+
+@cache
+def _is_there(name: str) -> bool:
+    return left_out.NEEDS[name].there()
 
 
 def _matrices(items: list[pytest.Item]) -> Iterator[list[tuple[pytest.Item, tuple[int, ...]]]]:
@@ -101,8 +112,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Count what is left out for what is missing; the collector of garbage never visits again what is there now."""
     gc.freeze()
     for item in session.items:
-        missing = [one for one in left_out.NEEDS if item.get_closest_marker(one) and not left_out.NEEDS[one].there()]
-        session.config.stash[_LEFT_OUT].update(missing[:1])
+        session.config.stash[_LEFT_OUT].update(_lacking(item)[:1])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

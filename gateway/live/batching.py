@@ -95,17 +95,16 @@ class Batching:
         """Whether lines are to be admitted one by one, since no new object may come."""
         return self._wal.living is not None and self._wal.living.is_full
 
-    def end_expired(self) -> int:
-        """Put deletions of objects that have ended by time into the open batch, if it is empty; returns how many.
+    def end_expired(self) -> None:
+        """Put deletions of objects that have ended by time into the open batch, if it is empty.
 
         Else it may have a newer version of them.
         """
         if self._wal.living is None or self.open:
-            return 0
+            return
         names, came_s = self._wal.living.expired(self._admission.now_us(), self._most), time.monotonic()
         for name in names:
             self.open.append(InputLine(0, b"", came_s), deletion_of(name, self._admission.space))
-        return len(names)
 
     def left_s(self, otherwise: float) -> float:
         """Seconds that the open batch may still wait for lines; `otherwise` while it is empty."""

@@ -66,7 +66,6 @@ def find_peak(
     first: float = FIRST_RATE,
     precision: float = PRECISION,
     on_step: Callable[[Step], None] = lambda step: None,
-    most_steps: int = MOST_STEPS,
 ) -> tuple[float, list[Step]]:
     """The highest rate found that `trial` keeps, and all steps in order.
 
@@ -81,7 +80,7 @@ def find_peak(
     """
     steps: list[Step] = []
     kept, broken, rate = 0.0, 0.0, first
-    while len(steps) < most_steps:
+    while len(steps) < MOST_STEPS:
         step = trial(rate)
         steps.append(step)
         on_step(step)

@@ -37,8 +37,6 @@ from gateway.runs.reader import RunReader, read_results, read_updates
 from gateway.runs.update_order import follow, owners
 from gateway.shell.terminal import shown
 from matching.errors import ConfigError, InputError
-from matching.kind_table import Kinds
-from matching.kinds import KINDS
 from matching.model import CHANGES, MATCH, Int64
 
 #: How many missing and how many extra events are named.
@@ -112,7 +110,6 @@ def verify_run(
     sample: int | None = None,
     seed: int = 0,
     on_progress: Progress | None = None,
-    kinds: Kinds = KINDS,
     plain: bool = False,
 ) -> VerifyReport:
     """Compare a finished run with the oracle, or a live stream that has not ended up to its last checkpoint.
@@ -127,8 +124,6 @@ def verify_run(
         Of the sample.
     on_progress : callable, optional
         Called as `on_progress(messages=done, of=all, updates=so_far)`.
-    kinds : Kinds
-        The kinds of the run; the oracle must have them.
     plain : bool
         Use the oracle in plain Python (`matching.naive`) instead of the bulk oracle (`matching.bulk_oracle`).
 
@@ -148,7 +143,7 @@ def verify_run(
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample {sample}: compare at least one subscription of each kind, or all")
-    run = RunReader(run_dir, kinds)
+    run = RunReader(run_dir)
     if not run.has_results and not run.checkpoint:
         raise InputError(
             "no_run",

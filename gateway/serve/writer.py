@@ -148,8 +148,8 @@ class LogWriter:
         Whether `begin` was called, and whether the thread has returned.
     duplicates : int
         Messages that had been sent before.
-    expired, ended_objects : int
-        Subscriptions, and objects, that were ended because their time was over.
+    expired : int
+        Subscriptions that were ended because their time was over.
     stopped : callable
         Whether the topology has ended, so that no room for a batch will come.
     """
@@ -168,7 +168,7 @@ class LogWriter:
         most_owned: int = 0,
         preparing: Preparing | None = None,
     ):
-        self.lines = self.duplicates = self.expired = self.ended_objects = 0
+        self.lines = self.duplicates = self.expired = 0
         self.refused: Counter[str] = Counter()
         self.last_refused: dict[str, str] = {}
         self.failure: BaseException | None = None
@@ -490,7 +490,7 @@ class LogWriter:
         for name in self._registry.expired(round(self._now() * 1e6)):
             self._change({"unsubscribe": name}, time.monotonic())
             self.expired += 1
-        self.ended_objects += self.batching.end_expired()
+        self.batching.end_expired()
 
     def _written_out(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows; subscriptions with their synonyms written out."""

@@ -74,7 +74,6 @@ def check_subscriptions(
     paths: Sequence[str | os.PathLike[str]],
     etl: Path,
     world: str = "extent",
-    kinds: Kinds = KINDS,
     distance: str = DISTANCE,
 ) -> dict[str, Any]:
     """Check every row of some files.
@@ -87,8 +86,6 @@ def check_subscriptions(
         Messages that stand for those to come.
     world, distance : str
         As a run has them.
-    kinds : Kinds
-        Whose rows are accepted.
 
     Returns
     -------
@@ -113,8 +110,8 @@ def check_subscriptions(
     rows: list[dict[str, Any]] = []
     reasons: Counter[str] = Counter()
     ids: Counter[str] = Counter()
-    for row in judged_rows(paths, vocabulary, space, kinds):
-        verdict = _verdict_of(row, vocabulary, past, kinds)
+    for row in judged_rows(paths, vocabulary, space, KINDS):
+        verdict = _verdict_of(row, vocabulary, past, KINDS)
         reasons.update([verdict["reason"]] if verdict["verdict"] == "rejected" else [])
         ids.update([verdict["subscription_id"]] if verdict["reason"] is None and "kind" in verdict else [])
         rows.append(row.place | verdict)

@@ -34,7 +34,6 @@ def preview_subscriptions(
     etl: Path,
     world: str = "extent",
     shown: int = 3,
-    kinds: Kinds = KINDS,
     distance: str = DISTANCE,
 ) -> Iterator[dict[str, Any]]:
     """Preview the rows of some files, one by one.
@@ -49,8 +48,6 @@ def preview_subscriptions(
         As a run has them.
     shown : int
         Messages listed, the newest first.
-    kinds : Kinds
-        Whose rows are accepted.
 
     Yields
     ------
@@ -73,13 +70,13 @@ def preview_subscriptions(
     """
     vocabulary = load_vocabulary(etl)
     space, past, read = world_of(etl, world, distance=distance), read_past(etl, vocabulary), MessageRows(etl).read
-    for row in judged_rows(paths, vocabulary, space, kinds):
+    for row in judged_rows(paths, vocabulary, space, KINDS):
         if row.ends is not None:
             continue
         if isinstance(row.found, Refusal):
-            yield row.place | refused(row, row.found, kinds)
+            yield row.place | refused(row, row.found, KINDS)
         else:
-            yield row.place | preview_of(row.found, row.row, kinds, vocabulary, past, read, shown)
+            yield row.place | preview_of(row.found, row.row, KINDS, vocabulary, past, read, shown)
 
 
 def preview_of(

@@ -239,15 +239,14 @@ class RunSnapshot:
 
 
 @dataclass(frozen=True)
-class TaskReport:
-    """One task after the run.
+class _WorkReport:
+    """Work of a task, or of a component, after the run.
 
     `incoming`, `outgoing`, `bytes_out`, `unrouted` and `busy_s` are by stream. `bytes_out` counts a payload once,
     however many tasks get it; `unrouted` counts payloads emitted on a stream without edges; `queue_depth_peak` is the
-    largest depth seen at a snapshot, about four a second; `figures` is what the component's own `report` says.
+    largest depth seen at a snapshot, about four a second.
     """
 
-    task: int
     incoming: dict[str, int]
     outgoing: dict[str, int]
     bytes_out: dict[str, int]
@@ -257,24 +256,22 @@ class TaskReport:
     queue_depth_peak: int
     counters: dict[str, int]
     latency: dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class TaskReport(_WorkReport):
+    """One task after the run; `figures` is what the component's own `report` says."""
+
+    task: int
     figures: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class ComponentReport:
+class ComponentReport(_WorkReport):
     """One component after the run, summed over its tasks (`busy_share` is the mean, `queue_depth_peak` the largest)."""
 
     name: str
     kind: str
-    incoming: dict[str, int]
-    outgoing: dict[str, int]
-    bytes_out: dict[str, int]
-    unrouted: dict[str, int]
-    busy_s: dict[str, float]
-    busy_share: float
-    queue_depth_peak: int
-    counters: dict[str, int]
-    latency: dict[str, float | int | None]
     tasks: tuple[TaskReport, ...]
 
 

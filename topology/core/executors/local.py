@@ -94,16 +94,14 @@ def run_local(
         return Driver(LOCAL, plan, on_progress, stop, checkpoints, on_opened, request).run(workers)
 
 
-def pause_local(
-    plan: Plan, after: int, seed: int | None = None, clock: Clock | None = None, resume: Saved | None = None
-) -> Saved:
+def pause_local(plan: Plan, after: int, seed: int | None = None, resume: Saved | None = None) -> Saved:
     """Run a topology in this process up to a batch, and return the snapshots that another run resumes from.
 
     Parameters as in `save_local`, which it uses; the files are read and gone.
     """
     with tempfile.TemporaryDirectory(prefix="skyray-paused-") as folder:
         store = CheckpointStore(folder, ScratchDisk(folder))
-        save_local(plan, after, store, seed, clock, resume)
+        save_local(plan, after, store, seed, resume=resume)
         manifest = store.newest()
         assert manifest is not None
         saved = store.load(manifest)
