@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bolts.names import IdColumn
 from matching.model import Int64, Names, Removals
+from matching.words.cutting import TokenTable
 from topology.core.api.component import Fragment
 
 #: In place of a number: `_NONE`, the id never had one; `_FIRST` - i, that of the i-th subscription that begins in this
@@ -44,14 +44,13 @@ class Numbering:
 
     Notes
     -----
-    Memory grows with the number of distinct ids: some 130 bytes each. About 1 us a change.
+    Memory grows with the number of distinct ids: some 80 bytes each. About 1 us a change.
     """
 
     def __init__(self) -> None:
         self.next = 0
         self.counts = dict.fromkeys(("accepted", "unsubscribed", "replaced", "rejected"), 0)
-        self._rows: dict[str, int] = {}  # of each id
-        self._names = IdColumn("subscription")
+        self._ids = TokenTable.empty()  # that of row r has number r + 1
         self._number, self._kind, self._ended = array("q"), array("b"), array("b")
 
     def change(self, names: Sequence[str], kinds: Sequence[int], ats: Sequence[int]) -> Numbered:
@@ -70,8 +69,7 @@ class Numbering:
         kind_before: list[int] = []
         ends: tuple[list[int], list[int], list[int]] = [], [], []  # number, kind and seq of those that end
         never: list[int] = []
-        new_names: list[str] = []
-        known, number_of, kind_of, ended = self._rows, self._number, self._kind, self._ended
+        number_of, kind_of, ended = self._number, self._kind, self._ended
         unsubscribed = replaced = 0
 
         def end(row: int, at: int) -> None:
@@ -85,15 +83,13 @@ class Numbering:
                     column.append(value)
             ended[row] = True
 
-        for name, kind, at in zip(names, kinds, ats, strict=True):
+        self._ids, ids = self._ids.entered(names)
+        for row, kind, at in zip((ids - 1).tolist(), kinds, ats, strict=True):
             if kind < 0:
-                end(known[name], at)
+                end(row, at)
                 unsubscribed += 1
                 continue
-            row = known.get(name)
-            if row is None:
-                row = known[name] = len(number_of)
-                new_names.append(name)
+            if row == len(number_of):  # the id is new
                 number_of.append(_NONE)
                 kind_of.append(kind)
                 ended.append(True)
@@ -106,8 +102,6 @@ class Numbering:
             before.append(number_of[row])
             kind_before.append(kind_of[row])
             number_of[row], kind_of[row], ended[row] = _FIRST - place, kind, False
-        if new_names:
-            self._names.append(Names.of(new_names))
         self.counts["accepted"] += len(rows)
         self.counts["unsubscribed"] += unsubscribed
         self.counts["replaced"] += replaced
@@ -133,12 +127,12 @@ class Numbering:
         version = sum(self.counts.values())
         if version == stored:
             return Fragment(dict, version)
-        names = self._names.snapshot()
+        # later ids are put behind these
+        names = self._ids.starts[1 : len(self._number) + 2], self._ids.data[: self._ids.size_bytes]
         number, kind, ended = (np.array(column) for column in (self._number, self._kind, self._ended))
 
         def arrays() -> dict[str, np.ndarray]:
-            state = names.state(0, np.zeros(0, np.int64))
-            columns = {"names_offsets": state["offsets"], "names_data": state["data"]}
+            columns = dict(zip(("names_offsets", "names_data"), names, strict=True))
             return columns | {"number": number, "kind": kind, "ended": ended.astype(np.bool_)}
 
         return Fragment(arrays, version)
@@ -146,9 +140,7 @@ class Numbering:
     def restore(self, state: Mapping[str, np.ndarray], following: int, counts: Iterable[int]) -> None:
         """Load what a checkpoint saved, the number of the next subscription, and the values of `counts`."""
         names = Names(state["names_offsets"], state["names_data"])
-        self._names = IdColumn("subscription")
-        self._names.append(names)
-        self._rows = dict(zip(names.strings(), range(len(state["number"])), strict=True))
+        self._ids, _ = TokenTable.empty().entered(names.strings())
         columns: list[tuple[str, Any]] = [("q", np.int64), ("b", np.int8), ("b", np.int8)]
         self._number, self._kind, self._ended = (
             array(code, state[name].astype(dtype).tobytes())

@@ -134,7 +134,9 @@ class Registry:
                 self.tells_changed.append(name)
             if include is True or isinstance(include, list):
                 self.includes[name] = include
-            made = Registered(number, name, names[kind], line, at, expires_us, owner, _SIDES.pack(*box), earlier_at)
+            # msgspec leaves some 70 bytes of room behind a line that it made
+            line, sides = memoryview(line).tobytes(), _SIDES.pack(*box)
+            made = Registered(number, name, names[kind], line, at, expires_us, owner, sides, earlier_at)
             last[name] = active[number] = made
         self.next_number += len(ones)
         return replaced

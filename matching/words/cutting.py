@@ -91,6 +91,13 @@ class TokenTable(NamedTuple):
             table = table._replace(data=np.concatenate([table.data, np.zeros(max(room, size_bytes), np.uint8)]))
         return table
 
+    def entered(self, tokens: Sequence[str]) -> tuple["TokenTable", Int32]:
+        """A table that has these tokens, too, and their numbers: int32[tokens]. Amortised O(bytes of the tokens)."""
+        data, offsets = joined(tokens)
+        table, numbers = self.with_room(len(tokens), data.shape[0]), np.empty(len(tokens), np.int32)
+        _enter(data, offsets, table, numbers)
+        return table, numbers
+
     def strings(self, first: int = 0, end: int | None = None) -> list[str]:
         """The tokens from a number on, up to another."""
         starts = self.starts[first : (int(self.count[0]) if end is None else end) + 1].tolist()
@@ -172,17 +179,9 @@ class TextCutter:
         found = [list(chain.from_iterable(cut_words(texts.string(int(row))))) for row in rows]
         lengths = np.zeros(cut.offsets.shape[0] - 1, np.int64)
         lengths[rows] = list(map(len, found))
-        numbers = self._enter([token for tokens in found for token in tokens])
+        self._table, numbers = self._table.entered([token for tokens in found for token in tokens])
         tokens = np.insert(cut.tokens, np.repeat(cut.offsets[rows], lengths[rows]), numbers)
         return Cut(tokens, cut.offsets + np.concatenate([[0], np.cumsum(lengths)]))
-
-    def _enter(self, tokens: Sequence[str]) -> Int32:
-        """Numbers of tokens, which may be new: int32[tokens]."""
-        data, offsets = joined(tokens)
-        self._table = self._table.with_room(len(tokens), data.shape[0])
-        numbers = np.empty(len(tokens), np.int32)
-        _enter(data, offsets, self._table, numbers)
-        return numbers
 
 
 def joined(texts: Sequence[str]) -> tuple[np.ndarray, Int64]:
