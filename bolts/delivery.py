@@ -17,6 +17,7 @@ verify` compares what this bolt wrote with `matching.naive` and checks the order
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from bolts.publishing import UpdatePublisher
 from bolts.replacements import ReplacementOrder
 from bolts.results import merge_tables, payload_of, sort_results, table_of, table_of_payload, tables_of, write_results
 from bolts.retained import LivingMessages, RetainedMessages
-from bolts.shares import Ids, OwnNames, PublishedParts, joined
+from bolts.shares import Ids, OwnNames, PublishedParts, joined, joined_messages
 from bolts.sinks import FORMS, UPDATE_SCHEMA, CountSink, PartSink, UpdateSink, updates_of_state, writing
 from bolts.state_parts import named, part_of
 from matching.errors import ConfigError, DeliveryError, TopologyError
@@ -41,6 +42,7 @@ from matching.model import (
     Backfill,
     ChangeList,
     Int64,
+    Names,
     ResultBatch,
     UpdateBatch,
     concatenate,
@@ -300,8 +302,11 @@ class DeliveryBolt(Bolt):
         return not waits and self.watermark == self.processed
 
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
-        """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name; those of
-        subscriptions are a fragment of their own, which changes when some are added."""
+        """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name.
+
+        Those of subscriptions are a fragment of their own, which changes when some are added; those of each run of
+        living versions are one that never changes.
+        """
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
         # the ids of the window are the same in all tasks: the first one saves them
@@ -317,21 +322,26 @@ class DeliveryBolt(Bolt):
             "boundary": np.array(last, np.int64).reshape(-1, len(Boundary._fields)),
         }
         subscriptions, messages = self.subscriptions.snapshot(), self.messages.snapshot()
-        retained, living = self.retained.snapshot(), self.living.snapshot()
-        objects = None if self.objects is None or self.context.task else self.objects.snapshot()
+        retained = self.retained.snapshot()
+        living, fragments, runs = dict[str, np.ndarray](), dict[str, Fragment](), dict[int, Int64]()
+        if self.objects is not None:  # a message of the window that does not live is named no more
+            alive = messages.end
+            living, runs = self.living.state(alive), self.living.runs()
+            if not self.context.task:
+                of_run = partial(_of_run, messages, self.objects.snapshot())
+                fragments = {f"run{number}": Fragment(partial(of_run, number, runs[number]), number) for number in runs}
 
         def ids() -> dict[str, np.ndarray]:
             return named("subscriptions", subscriptions.state(0, np.zeros(0, np.int64)))
 
         def others() -> dict[str, np.ndarray]:
-            seqs = living.seqs() if objects is not None else _NO_SEQS
-            needed = retained.messages() if not seqs.shape[0] else np.union1d(retained.messages(), seqs)
-            kept = named("messages", messages.state(alive, needed))
-            if objects is not None:
-                kept |= named("objects", objects.state(alive, needed) | {"living": seqs})
+            needed = retained.messages()
+            if needed.shape[0] and runs:
+                needed = np.setdiff1d(needed, np.concatenate([*runs.values()]))
+            kept = named("messages", messages.state(alive, needed)) | named("living", living)
             return totals | kept | named("retained", retained.state()) | named("sink", unwritten())
 
-        return {"": Fragment(others), "subscriptions": Fragment(ids, subscriptions.end)}
+        return {"": Fragment(others), "subscriptions": Fragment(ids, subscriptions.end), **fragments}
 
     def restore(self, saved: Saved) -> None:
         """Resume after a batch: digest and counts continue; updates that are published already are not rewritten.
@@ -356,11 +366,17 @@ class DeliveryBolt(Bolt):
         if self.publisher is not None and self.open:
             self.publisher.since = self.open[-1].boundary.last_seq
         self.subscriptions.restore(part_of(state, "subscriptions"))
-        self.messages.restore(part_of(state, "messages"))
+        messages = part_of(state, "messages")
         if self.objects is not None:
-            saved_objects = part_of(state, "objects")
-            self.objects.restore(saved_objects)
-            self.living.restore(saved_objects["living"])
+            living = part_of(state, "living")
+            self.living.restore(living)
+            numbers = self.living.runs()
+            no_names = Names.of(())._asdict() if "data" in messages else {"hashes": np.zeros(0, np.uint64)}
+            nothing = {"first": messages["end"], "end": messages["end"], "kept": _NO_SEQS, **no_names}
+            objects = [nothing, *(_names_in(living, number, "object") for number in numbers)]
+            self.objects.restore(joined_messages(objects))
+            messages = joined_messages([messages, *(_names_in(living, number, "message") for number in numbers)])
+        self.messages.restore(messages)
         self.retained.restore(self._own_retained(part_of(state, "retained")), self.subscriptions.end)
         written = part_of(state, "sink")
         if written:
@@ -539,7 +555,7 @@ class DeliveryBolt(Bolt):
         floor = self.open[0].boundary.floor
         dead = self.retained.dead_before(floor)
         # Drop only when at least half can be dropped: moving the remaining ids then costs O(1) for each dropped one.
-        if dead - self.messages.first > max(1024, self.messages.end - dead):
+        if dead - self.messages.first > max(1024, self.messages.end - dead, len(self.living)):
             self.sink.resolve(self.subscriptions, self.messages)
             if not len(self.replacements):  # delayed updates may be of a backfill
                 self.backfilled = self.backfilled[:0]
@@ -591,6 +607,21 @@ def _rows_of_each(as_of: Int64, last_seqs: Int64) -> Int64:
         if first == last:
             return np.bincount((first,), (as_of.shape[0],), last_seqs.shape[0]).astype(np.int64)
     return np.bincount(np.searchsorted(last_seqs, as_of), minlength=last_seqs.shape[0])
+
+
+def _of_run(messages: IdColumn, objects: IdColumn, number: int, seqs: Int64) -> dict[str, np.ndarray]:
+    """The ids of a run of living versions, and of their objects, for a checkpoint."""
+    run = {"seq": seqs}
+    for what, column in (("message", messages), ("object", objects)):
+        run |= {f"{what}_{name}": values for name, values in column.columns(seqs).items()}
+    return {f"living:{number}:{name}": values for name, values in run.items()}
+
+
+def _names_in(living: Mapping[str, np.ndarray], number: int, what: str) -> dict[str, np.ndarray]:
+    """The names of a run that `_of_run` saved, as a state of `bolts.names.IdColumn`."""
+    names = (f"{number}:{what}_{name}" for name in ("offsets", "data", "hashes"))
+    columns = {path.rpartition("_")[2]: living[path] for path in names if path in living}
+    return {"kept": living[f"{number}:seq"], **columns}
 
 
 def undelivered(state: Mapping[str, np.ndarray]) -> pa.Table:

@@ -218,6 +218,10 @@ class IdColumn:
             return Names(self._offsets, self._data).take(numbers - self.first)
         return flat_names(self.names(numbers))
 
+    def columns(self, numbers: Int64) -> dict[str, np.ndarray]:
+        """What a checkpoint saves of ascending numbers: `offsets` and `data`, or `hashes` if no names are kept."""
+        return self.packed(numbers)._asdict() if self.keep_names else {"hashes": self.hashes(numbers)}
+
     def drop_before(self, number: int, still_needed: Int64) -> None:
         """Drop the names of numbers below `number`, except of `still_needed` (ascending). O(names that remain)."""
         kept = still_needed[still_needed < number]

@@ -10,11 +10,14 @@ from copy import copy
 
 import numpy as np
 
+from bolts.living_runs import LivingRuns
 from matching.model import ENTER, LEAVE, Int8, Int64, UpdateBatch
 from matching.window import Boundary
 
 #: Logged rows below which the log is not compacted.
 _FEW = 262_144
+#: Batches whose dead versions are noted together.
+_FEW_BATCHES = 16
 #: Bits of a sorting key for a balance from -2 to 1, and of a key in all.
 _BALANCE_BITS, _KEY_BITS = 2, 63
 
@@ -142,41 +145,60 @@ class RetainedMessages:
 
 
 class LivingMessages:
-    """The living versions of a stream of objects, which updates and results may name whatever the window is."""
+    """The living versions of a stream of objects, which updates and results may name whatever the window is.
+
+    Versions that live no more are named until those behind them are as many (`bolts.living_runs`).
+    """
 
     def __init__(self) -> None:
-        self._seqs: list[Int64] = []
+        self._table: LivingRuns[Int64] = LivingRuns(np.ndarray.take, np.concatenate)
         self._dying: deque[tuple[int, Int64]] = deque()  # number of a batch, and what lives no more after it
         self._dead: list[Int64] = []
 
+    def __len__(self) -> int:
+        return sum(map(len, self._table.runs))
+
     def note(self, boundary: Boundary, dead: Int64) -> None:
         """Add the messages of a batch; those that are `dead` after it, or never lived, are named by its updates yet."""
-        self._seqs.append(np.arange(boundary.first_seq, boundary.last_seq + 1))
+        seqs = np.arange(boundary.first_seq, boundary.last_seq + 1)
+        self._table.append(seqs, seqs)
         self._dying.append((boundary.number, dead))
 
     def settle(self, watermark: int) -> None:
         """Remove what lives no more after the batches up to the watermark, which have no more updates."""
         while self._dying and self._dying[0][0] <= watermark:
             self._dead.append(self._dying.popleft()[1])
+        if len(self._dead) > _FEW_BATCHES:
+            self._bury()
 
     def seqs(self) -> Int64:
-        """Those that live, ascending. O(n log n) in the rows noted since the last call."""
-        if len(self._seqs) > 1 or self._dead:
-            seqs = np.concatenate([np.zeros(0, np.int64), *self._seqs])
-            dead = np.concatenate([np.zeros(0, np.int64), *self._dead])
-            self._seqs, self._dead = [seqs[~np.isin(seqs, dead)]], []
-        return self._seqs[0] if self._seqs else np.zeros(0, np.int64)
+        """Those that live, and some that lived, ascending. O(n)."""
+        self._bury()
+        return np.concatenate([np.zeros(0, np.int64), *(run.seq for run in self._table.runs)])
 
-    def snapshot(self) -> "LivingMessages":
-        """A copy that later batches do not change. O(batches noted)."""
-        now = LivingMessages()
-        now._seqs, now._dead, now._dying = list(self._seqs), list(self._dead), self._dying.copy()
-        return now
+    def state(self, next_seq: int) -> dict[str, np.ndarray]:
+        """Which versions of each run live, at a boundary at the watermark. O(n)."""
+        self._bury()
+        return self._table.state(next_seq)
 
-    def restore(self, seqs: Int64) -> None:
-        """Resume from what `seqs` returned."""
-        self._seqs, self._dead = [seqs.copy()], []
+    def runs(self) -> dict[int, Int64]:
+        """The seqs of each run, by its number; they never change."""
+        return {run.number: run.seq for run in self._table.runs}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Resume from `state`, which has the seqs of each run as `NUMBER:seq`, too."""
+        paths = (path.partition(":") for path in state)
+        numbers = [int(number) for number, _, name in paths if name == "seq"]
+        seqs = [state[f"{number}:seq"] for number in numbers]
+        self._table.restore(state, zip(numbers, seqs, seqs, strict=True))
         self._dying.clear()
+        self._dead.clear()
+
+    def _bury(self) -> None:
+        """Apply what has died. O(n log n) in it."""
+        if self._dead:
+            dead, self._dead = np.sort(np.concatenate(self._dead)), []
+            self._table.end(dead)
 
 
 def _summed(number: Int64, seq: Int64, balance: Int8, numbers: int) -> tuple[Int64, Int64, Int8]:

@@ -234,9 +234,9 @@ def joined(states: Sequence[State]) -> State:
     whole["boundary"] = first["boundary"]
     parts = {
         "subscriptions": _joined_subscriptions([part_of(state, "subscriptions") for state in states]),
-        "messages": _joined_messages([part_of(state, "messages") for state in states]),
+        "messages": joined_messages([part_of(state, "messages") for state in states]),
         "retained": _joined_retained([part_of(state, "retained") for state in states]),
-        "objects": part_of(first, "objects"),  # the first task alone saves them
+        "living": part_of(first, "living"),  # the first task alone saves it
         "sink": _joined_sinks([part_of(state, "sink") for state in states]),
     }
     return whole | {path: values for name, part in parts.items() for path, values in named(name, part).items()}
@@ -253,8 +253,11 @@ def _joined_subscriptions(states: Sequence[State]) -> dict[str, np.ndarray]:
     return end | Names.join([Names(state["offsets"], state["data"]) for state in states]).take(order)._asdict()
 
 
-def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
-    """The names of the window from the first task, and of earlier messages that results of any task have."""
+def joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
+    """The names from `first` on of the first state, and those before it that any state has kept.
+
+    Of the first task: the window's; the others have earlier messages that their results or living objects name.
+    """
     first = int(states[0]["first"])
     kept = np.concatenate([state["kept"] for state in states])
     before, rows = np.unique(kept, return_index=True)
@@ -268,8 +271,9 @@ def _joined_messages(states: Sequence[State]) -> dict[str, np.ndarray]:
     heads = Names.join(
         [Names(names.offsets[: count + 1], names.data) for names, count in zip(every, counts, strict=True)]
     )
-    window = Names(every[0].offsets[counts[0] :], every[0].data)
-    return whole | Names.join([heads.take(rows), window])._asdict()
+    if not np.array_equal(rows, np.arange(kept.shape[0])):  # of living objects there are many, in order
+        heads = heads.take(rows)
+    return whole | Names.join([heads, Names(every[0].offsets[counts[0] :], every[0].data)])._asdict()
 
 
 def _joined_retained(states: Sequence[State]) -> dict[str, np.ndarray]:

@@ -46,6 +46,8 @@ _NONE = -1
 _NO_SPANS = np.zeros((0, 2), np.int32)
 #: Pairs ahead of which filters are fetched.
 _AHEAD = 8
+#: Words of a cache line, and words of a filter that are fetched at most.
+_LINE, _FETCHED = 8, 64
 
 
 class Filters(NamedTuple):
@@ -136,6 +138,7 @@ class FilterStore:
     def __init__(self):
         self._span, self._words = _NO_SPANS, NO_WORDS
         self._used = self._dead = self._count = 0
+        self._all_usual = True
         self._view = NO_FILTERS
 
     def __len__(self) -> int:
@@ -177,6 +180,7 @@ class FilterStore:
         self._span[slots[has], 1] = lengths
         first, last = int(table.filter_offsets[0]), int(table.filter_offsets[-1])
         self._words[self._used : wanted] = np.delete(table.filter_words[first:last], heads - first)
+        self._all_usual &= bool((asked_by(self._words[ends - lengths]) == USUAL).all())
         self._used = wanted
         self._view = as_filters(self._span, self._words)
 
@@ -190,6 +194,8 @@ class FilterStore:
 
     def asked(self, slots: Int32) -> Int64 | None:
         """Updates that slots ask for, int64[n] (`matching.filter_programs.ASKED`); None if all ask for `USUAL`."""
+        if self._all_usual:  # else two cache misses a slot
+            return None
         has = slots < self._span.shape[0]
         has[has] = self._span[slots[has], 0] >= 0
         found = np.full(slots.shape[0], USUAL)
@@ -281,8 +287,10 @@ def _pass_pairs(filters, slots, rows, batch, out):
         # each reads an address that the one before has fetched
         if i + 2 * _AHEAD < slots.shape[0]:
             prefetch(filters.span, 2 * min(slots[i + 2 * _AHEAD], last))
-            soon = filters.span[min(slots[i + _AHEAD], last), 0]
-            prefetch(filters.words, max(soon, 0))
+            soon = min(slots[i + _AHEAD], last)
+            # all cache lines of a shape: a polygon has some eight, of which a test reads four
+            for place in range(0, min(filters.span[soon, 1], _FETCHED), _LINE):
+                prefetch(filters.words, filters.span[soon, 0] + place)
         out[i] = message_passes(filters, slots[i], batch, rows[i])
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bolts.living_runs import LivingRuns, Run
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import Boundary
 from topology.core.api.component import Fragment
@@ -184,35 +185,31 @@ class Versions(ObjectTable):
             self._pieces.popleft()
 
 
-class _Run:
-    """Versions in ascending seq, and which of them still live. `number` is never used twice."""
+class _Columns(NamedTuple):
+    """Versions, and the names of their objects."""
 
-    __slots__ = ("living", "messages", "names", "number", "rows")
+    messages: MessageBatch
+    names: Names
 
-    def __init__(self, number: int, messages: MessageBatch, names: Names, rows: Bools):
-        self.number = number
-        self.messages = messages
-        self.names = names
-        self.rows = rows  # bool[n], which live
-        self.living = int(np.count_nonzero(rows))
+    def take(self, rows: Int64) -> "_Columns":
+        return _Columns(self.messages.take(rows), self.names.take(rows))
+
+    @classmethod
+    def join(cls, parts: Sequence["_Columns"]) -> "_Columns":
+        return cls(join_messages([part.messages for part in parts]), Names.join([part.names for part in parts]))
 
 
 class LivingObjects(ObjectTable):
-    """The living version of each object of a stream of objects, with its columns.
-
-    Versions lie in runs in the order of the stream, each at most half as long as the one before (a log-structured merge
-    tree), so that a checkpoint writes only runs that are new.
+    """The living version of each object of a stream of objects, with its columns (`bolts.living_runs`).
 
     Notes
     -----
-    O(log versions) copies of a version over its life. Memory is that of the living versions' columns, at most twice,
-    and some 200 bytes an object for its name.
+    Memory is that of the living versions' columns, at most twice, and some 200 bytes an object for its name.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: list[_Run] = []
-        self._made = 0
+        self._table = LivingRuns(_Columns.take, _Columns.join)
 
     def __len__(self) -> int:
         """Living objects, as of the last row fed."""
@@ -225,7 +222,7 @@ class LivingObjects(ObjectTable):
     @property
     def size_bytes(self) -> int:
         """Memory of the columns and names of all runs."""
-        return sum(_size_of(run) for run in self._runs)
+        return sum(_size_of(run) for run in self._table.runs)
 
     def feed(self, messages: MessageBatch, objects: Objects, excluded: Bools | None = None) -> MessageBatch:
         """See `ObjectTable`: returns the messages with `previous_seq`. O(messages), amortised O(log versions) each."""
@@ -246,94 +243,51 @@ class LivingObjects(ObjectTable):
             if not delete:
                 current[name] = first + row
                 living[row] = True
-        self._append(messages, Names.of(names), living)
+        fresh = _Columns(messages, Names.of(names))
+        if not living.all():
+            fresh = fresh.take(np.flatnonzero(living))
+        self._table.append(fresh.messages.seq, fresh)
         return messages.having(previous_seq=previous)
 
     def pop_ended(self, boundary: Boundary) -> MessageBatch:
         """See `ObjectTable`. O(ended log ended + their terms)."""
-        seqs, parts = self._pop_seqs(boundary), []
+        seqs = self._pop_seqs(boundary)
         if not seqs.shape[0]:
             return NO_MESSAGES
-        for run in self._runs:
-            seq = run.messages.seq
-            cut = seqs[slice(*np.searchsorted(seqs, [seq[0], seq[-1] + 1]).tolist())]
-            if cut.shape[0]:
-                rows = np.searchsorted(seq, cut)
-                parts.append(run.messages.take(rows))
-                run.rows[rows] = False
-                run.living -= rows.shape[0]
         self.ended += seqs.shape[0]
-        self._runs = [self._compacted(run) if 2 * run.living < len(run.messages) else run for run in self._runs]
-        self._runs = [run for run in self._runs if run.living]
-        return join_messages(parts)
+        return join_messages([part.messages for part in self._table.end(seqs)])
 
     def fragments(self, next_seq: int) -> Mapping[str, Fragment]:
-        """Each run, which never changes, and the seqs of those that live."""
-        seqs = [run.messages.seq[run.rows] for run in self._runs]
-        living = np.concatenate([np.zeros(0, np.int64), *seqs])
-        living, made = living[living < next_seq], np.array(self._made, np.int64)
-        fragments = {"living": Fragment(lambda: {"living": living, "runs_made": made})}
-        for run in self._runs:
-            fragments[f"run{run.number}"] = Fragment(
-                partial(_arrays_of, run.number, run.messages, run.names), run.number
-            )
-        return fragments
+        """Each run, which never changes, and which of its versions live."""
+        living = self._table.state(next_seq)
+        runs = {f"run{run.number}": Fragment(partial(_arrays_of, run), run.number) for run in self._table.runs}
+        return {"living": Fragment(lambda: living), **runs}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """See `ObjectTable`. O(living versions)."""
-        living, self._made = np.sort(state["living"]), int(state["runs_made"])
         found = []
         for key in state:
             number, _, name = key.partition(":")
             if name == "seq":
-                columns = {each: state[f"{number}:{each}"] for each in MessageBatch._fields}
+                messages = MessageBatch(**{each: state[f"{number}:{each}"] for each in MessageBatch._fields})
                 names = Names(state[f"{number}:name_offsets"], state[f"{number}:name_data"])
-                found.append((int(columns["seq"][0]), MessageBatch(**columns), names))
-        for _, messages, names in sorted(found, key=lambda one: one[0]):
-            lives = np.isin(messages.seq, living)
-            if lives.any():
-                rows = np.flatnonzero(lives)
-                names = names.take(rows)
-                self._current.update(zip(names.strings(), messages.seq[rows].tolist(), strict=True))
-                self._append(join_messages([messages.take(rows)]), names, np.ones(rows.shape[0], np.bool_))
-
-    def _append(self, messages: MessageBatch, names: Names, living: Bools) -> None:
-        """Add a run of the living rows, and merge runs that are not twice as long as the next."""
-        rows = np.flatnonzero(living)
-        if not rows.shape[0]:
-            return
-        if rows.shape[0] < len(messages):
-            messages, names = messages.take(rows), names.take(rows)
-        run = _Run(self._made, messages, names, np.ones(rows.shape[0], np.bool_))
-        self._made += 1
-        while self._runs and len(self._runs[-1].messages) < 2 * len(run.messages):
-            run = self._merged(self._runs.pop(), run)
-        self._runs.append(run)
-
-    def _merged(self, first: _Run, second: _Run) -> _Run:
-        parts = [self._compacted(run) if run.living < len(run.messages) else run for run in (first, second)]
-        parts = [run for run in parts if run.living] or parts[:1]
-        messages = join_messages([run.messages for run in parts])
-        self._made += 1
-        return _Run(
-            self._made - 1, messages, Names.join([run.names for run in parts]), np.ones(len(messages), np.bool_)
-        )
-
-    def _compacted(self, run: _Run) -> _Run:
-        """The run without versions that have ended."""
-        rows = np.flatnonzero(run.rows)
-        self._made += 1
-        return _Run(self._made - 1, run.messages.take(rows), run.names.take(rows), np.ones(rows.shape[0], np.bool_))
+                found.append((int(number), messages.seq, _Columns(messages, names)))
+        self._table.restore(state, found)
+        for run in self._table.runs:
+            rows = np.flatnonzero(run.lives)
+            names = run.columns.names.take(rows).strings()
+            self._current.update(zip(names, run.seq[rows].tolist(), strict=True))
 
 
-def _arrays_of(number: int, messages: MessageBatch, names: Names) -> dict[str, np.ndarray]:
+def _arrays_of(run: Run[_Columns]) -> dict[str, np.ndarray]:
     """A run for a checkpoint."""
+    messages, names = run.columns
     columns = messages._asdict() | {"name_offsets": names.offsets, "name_data": names.data}
-    return {f"{number}:{name}": column for name, column in columns.items()}
+    return {f"{run.number}:{name}": column for name, column in columns.items()}
 
 
-def _size_of(run: _Run) -> int:
-    columns = {id(column): column.nbytes for column in (*run.messages, *run.names, run.rows)}
+def _size_of(run: Run[_Columns]) -> int:
+    columns = {id(column): column.nbytes for column in (*run.columns.messages, *run.columns.names, run.lives)}
     return sum(columns.values())
 
 

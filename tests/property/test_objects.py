@@ -157,8 +157,8 @@ def test_living_objects_keep_no_more_than_twice_the_living_versions():
         messages, objects, aside, _ = stream(rows)
         living.feed(messages.having(seq=messages.seq + first), objects, aside)
         living.pop_ended(Boundary(first // 100, first, first + 99, NO_FLOOR))
-        held = sum(len(run.messages) for run in living._runs)
-        assert held <= 2 * len(living) and len(living._runs) < 12
+        held = sum(map(len, living._table.runs))
+        assert held <= 2 * len(living) and len(living._table.runs) < 12
     assert len(living) == 300
 
 
