@@ -53,7 +53,7 @@ from matching.errors import ConfigError
 from matching.kind_table import Kind
 from matching.kinds import KINDS
 from matching.local_engine import LocalEngine
-from matching.model import ChangeList, Int64, MessageBatch, Names, SubscriptionTable, empty, take_rows
+from matching.model import ChangeList, Int64, MessageBatch, Names, SubscriptionTable, empty
 from matching.naive_rows import tally
 from matching.storage.state import State
 from matching.window import Boundary, Window
@@ -313,19 +313,21 @@ def subscribed(saved: Saved, kind: Kind, state: State) -> Saved:
 def checked(stream: Stream, saved: Saved) -> tuple[dict[str, Any], str]:
     """What one query bolt writes of the batches that count, against an independent computation; and its digest."""
     case, history, behind = stream.case, stream.history, stream.joined + 1
+    if history is None:
+        last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
+        boundaries = stream.boundaries[stream.joined : last]
+    else:
+        boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
     with tempfile.TemporaryDirectory(prefix="skyray-whole-") as out:
         plan = plan_of(stream, router_of(stream, "hashing", 1), out, "parquet", resumed=True)
         digest = told_by(local.run_local(plan, resume=saved), stream)["digest"]
         subscriptions = pa.array(named(f"{case.kind.name}-", case.table.number).strings())
         messages = pa.array(named("m", case.messages.seq).strings())
-        told, misnamed = read_delivered(Path(out), subscriptions, messages, -1, len(messages))
+        told, misnamed = read_delivered(Path(out), subscriptions, messages, -1, boundaries[-1].last_seq)
     if history is None:
-        last = None if case.kind.windowed else behind + max(1, _CHECKED_MESSAGES // case.batch)
-        same, *compared = held_against(case, told, stream.boundaries[stream.joined : last], _CHECKED)
+        same, *compared = held_against(case, told, boundaries, _CHECKED)
         return verdict(same and not misnamed, *compared), digest
-    boundaries = stream.boundaries[behind : behind + max(1, history.checked // case.batch)]
     wanted = history.expect(history.sample, boundaries).updates
-    told = take_rows(told, told.as_of <= boundaries[-1].last_seq)
     same = not misnamed and tally(of_numbers(told, history.sample.number)) == wanted
     return verdict(same, wanted.total(), len({event[1] for event in wanted})), digest
 

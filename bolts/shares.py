@@ -8,6 +8,7 @@ one task would have saved (`joined`). Each of the new tasks takes its share of t
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from bolts.names import IdColumn, UInt64, grown, hash_names
 from bolts.state_parts import named, part_of
 from matching.errors import CheckpointError, TopologyError
-from matching.model import Int64, Names, take_rows
+from matching.model import Int64, Names
 
 State = Mapping[str, np.ndarray]
 
@@ -112,7 +113,13 @@ class Owners:
             raise TopologyError("an update of a subscription that this query task was never sent")
         rows = np.argsort(owner, kind="stable")
         cuts = np.searchsorted(owner[rows], np.arange(self.tasks + 1))
-        return [take_rows(table, rows[first:last]) for first, last in zip(cuts, cuts[1:], strict=False)]
+        # by identity: `as_of` and `seq` of matches are one column, which stays one and is packed once
+        ordered = {id(column): column[rows] for column in table if column is not None}
+        parts = []
+        for first, last in pairwise(cuts.tolist()):
+            own = {key: column[first:last] for key, column in ordered.items()}
+            parts.append(type(table)(*(None if column is None else own[id(column)] for column in table)))
+        return parts
 
     def restore(self, saved: State) -> None:
         """Take the subscriptions of a checkpoint; `saved` is a state from `joined`. O(bytes of the names)."""
