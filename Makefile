@@ -6,6 +6,7 @@
 #   make lint       ruff, import layers, kinds named where none may be, pyright
 #   make test-long  what a commit cannot wait for
 #   make test-cluster   of that, what needs several Ray nodes or the image; as root on Debian, for some are namespaces
+#   make wheel      a wheel with compiled kernels, in dist
 #   make docs       the documents as a site, in build/site
 #   make mutants    break the code in many small ways, and see a test fail for each
 #   make clean      remove the environment and all caches
@@ -27,10 +28,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: warmed cluster-programs help python setup documenting demo feed-demo docs test test-long test-cluster mutants lint clean
+.PHONY: warmed wheel cluster-programs help python setup documenting demo feed-demo docs test test-long test-cluster mutants lint clean
 
 help:
-	@sed -n '3,11s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 python:
 	@echo "$(PYTHON)"
@@ -76,6 +77,12 @@ feed-demo: warmed
 $(DOCUMENTING): $(COMPLETE)
 	@$(INSTALL) --editable '.[docs]'
 	@touch $@
+
+# Of a copy, since a checkout with kernels would take these, and an earlier wheel leaves files in build.
+wheel: $(COMPLETE)
+	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && git ls-files -z | tar --create --null --files-from=- | tar --extract --directory "$$copy" \
+	&& (cd "$$copy" && "$(abspath $(BIN))/python" -m topology.warmup --prebuilt) \
+	&& $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist "$$copy"
 
 docs: $(DOCUMENTING)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

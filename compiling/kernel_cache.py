@@ -9,6 +9,9 @@ What Numba reads back is code. So it is read only from a folder that no other us
 (`own_folder`), checked at every read and write. Where there is none, a process makes one under a new name for itself
 and those that it starts; where even that cannot be, kernels are compiled in memory.
 
+A wheel may bring kernels compiled for `PORTABLE` beside the sources, as trusted as these (`prebuilt`, written by
+`collected`). They have the same digests. A kernel that this user's folder lacks is read from there.
+
 Numba calls `KernelLocator`, which `compiling/__init__.py` registers, and its own locators for other functions.
 """
 
@@ -19,11 +22,12 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +43,14 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Sources before the second form of the folder cannot pass over types that have moved, and keep to the first.
 _FOLDER = "skyray-kernels-2"
 _REMEDY = "set SKYRAY_KERNEL_CACHE to one that is"
+#: Variables with which Numba compiles for all processors of today's servers and laptops with x86, not for this one: at
+#: most a hundredth slower than kernels for this one.
+PORTABLE = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+#: What LLVM calls the features of such a processor.
+_FEATURES = (
+    "avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2",
+    "ssse3", "xsave",
+)  # fmt: skip
 #: Packages with kernels; their imports of each other make the digest.
 PACKAGES = ("compiling", "matching", "papers", "baselines", "distribution")
 _IMPORT = re.compile(
@@ -76,7 +88,8 @@ class KernelLocator(_CacheLocator):
     def __init__(self, module: Path, line: int):
         self._line = line
         self._digest = digest_of(module)
-        self._path = _folder_of(module)
+        self.name = f"{'.'.join(module.with_suffix('').parts)}-{self._digest[:16]}"
+        self._path = (folder() or Path()) / self.name
 
     def get_cache_path(self) -> str:
         return str(self._path)
@@ -114,28 +127,77 @@ def _module_of(py_file: str) -> Path | None:
     return path.relative_to(ROOT)
 
 
-@cache
-def _folder_of(module: Path) -> Path:
-    """Where the kernels of a module are kept, whether the folder can be trusted or not."""
-    return (folder() or Path()) / f"{'.'.join(module.with_suffix('').parts)}-{digest_of(module)[:16]}"
+_load_overload, _save_overload = Cache.load_overload, Cache.save_overload
 
 
-def _if_trusted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Skip reads and writes of a cache in a folder that cannot be trusted."""
+def _load(self: Any, sig: Any, target_context: Any) -> Any:
+    """A kernel from this user's folder, if that can be trusted, else from the wheel's; None if neither has it."""
+    locator = self._impl.locator
+    ours = isinstance(locator, KernelLocator)
+    found = _load_overload(self, sig, target_context) if not ours or locator.is_trusted() else None
+    if found is None and ours and (brought := prebuilt()) is not None:
+        target_context.refresh()
+        wanted, (triple, *_), hashes = self._index_key(sig, target_context.codegen())
+        file = IndexDataCacheFile(str(brought / locator.name), self._impl.filename_base, locator.get_source_stamp())
+        if (stored := file.load((wanted, (triple, *PORTABLE.values()), hashes))) is not None:
+            found = self._impl.rebuild(target_context, stored)
+    return found
 
-    @wraps(method)
-    def guarded(cache: Any, *arguments: Any) -> Any:
-        locator = cache._impl.locator
-        if isinstance(locator, KernelLocator) and not locator.is_trusted():
-            return None
-        return method(cache, *arguments)
 
-    return guarded
+def _save(self: Any, sig: Any, data: Any) -> None:
+    """Store a kernel, but in no folder that cannot be trusted."""
+    locator = self._impl.locator
+    if not isinstance(locator, KernelLocator) or locator.is_trusted():
+        _save_overload(self, sig, data)
 
 
 # Numba has no locator without a folder: without any it refuses to compile, with its own it would look elsewhere.
-Cache.load_overload = _if_trusted(Cache.load_overload)
-Cache.save_overload = _if_trusted(Cache.save_overload)
+Cache.load_overload, Cache.save_overload = _load, _save
+
+
+@cache
+def prebuilt() -> Path | None:
+    """The kernels that this installation brings for this Python and processor; None if it brings none."""
+    place = _portable_folder()
+    return place if place.is_dir() and runs_portable() else None
+
+
+def runs_portable() -> bool:
+    """Whether this processor runs kernels compiled for `PORTABLE`, and no other one is named to Numba."""
+    features = llvmlite.binding.get_host_cpu_features()
+    named = config.CPU_NAME in (None, PORTABLE["NUMBA_CPU_NAME"])  # type: ignore[attr-defined]
+    return named and all(features.get(name) for name in _FEATURES)
+
+
+def _portable_folder() -> Path:
+    return ROOT / "compiling" / "prebuilt" / f"{sys.implementation.cache_tag}-{llvmlite.binding.get_process_triple()}"
+
+
+@contextmanager
+def collected() -> Iterator[Path]:
+    """Copy the kernels that this process, with `PORTABLE` set, loads or compiles meanwhile to where `prebuilt` is."""
+    load, save, place = IndexDataCacheFile.load, IndexDataCacheFile.save, _portable_folder()
+    shutil.rmtree(place, ignore_errors=True)
+
+    def copying(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(file: IndexDataCacheFile, key: Any, *given: Any) -> Any:
+            found = method(file, key, *given)
+            if (kernel := given[0] if given else found) is not None:
+                # all but the listing of the source with its types, which has paths, and which only people read
+                kernel = *kernel[:6], "", *kernel[7:]
+                folder = place / Path(file._cache_path).name
+                folder.mkdir(parents=True, exist_ok=True)
+                name = file._index_name.removesuffix(".nbi")
+                save(IndexDataCacheFile(str(folder), name, file._source_stamp), key, kernel)
+            return found
+
+        return called
+
+    IndexDataCacheFile.load, IndexDataCacheFile.save = copying(load), copying(save)
+    try:
+        yield place
+    finally:
+        IndexDataCacheFile.load, IndexDataCacheFile.save = load, save
 
 
 def folder() -> Path | None:
@@ -205,11 +267,21 @@ def stamp_of(what: Sequence[str | None], sources: Iterable[Path]) -> Path | None
     Path or None
         None if there is no cache, or nothing is compiled here.
     """
-    place = None if numba.config.DISABLE_JIT else folder()  # type: ignore[attr-defined]
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return None
+    digests = sorted(map(digest_of, sources))
+
+    def below(place: Path, processor: str) -> Path:
+        described = [*what, sys.implementation.cache_tag, processor, *digests]
+        return place / f"prepared-{hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]}"
+
+    brought, place = prebuilt(), folder()
+    if brought is not None and (stamp := below(brought, PORTABLE["NUMBA_CPU_NAME"])).exists():
+        return stamp
     if place is None:
         return None
-    described = [*what, llvmlite.binding.get_host_cpu_name(), *sorted(map(digest_of, sources))]
-    return place / f"prepared-{hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]}"
+    named = config.CPU_NAME  # type: ignore[attr-defined]
+    return below(place, named or llvmlite.binding.get_host_cpu_name())
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 `topology.core.executors.ray` warms up each node with the engines of the run; `topology.preparing` warms up a kind of a
 live stream; `make setup` and `make test` run `python -m topology.warmup`, which compiles the default engines that the
-cache lacks. Afterwards Numba loads the kernels from its cache on disk in a fraction of the time. The warm-up runs every
-kind in `matching.local_engine` on tiny inputs that reach every kernel: growth, removal, range messages, objects that
-end, refills, expiry, both kinds of window, a restore. A new kernel, or a new argument type of one, needs an input here
-that reaches it. With an empty cache the warm-up takes minutes, so it reports progress (`Warmed`).
+cache lacks, with `--prebuilt` for a wheel. Afterwards Numba loads the kernels from its cache on disk in a fraction of
+the time. The warm-up runs every kind in `matching.local_engine` on tiny inputs that reach every kernel: growth,
+removal, range messages, objects that end, refills, expiry, both kinds of window, a restore. A new kernel, or a new
+argument type of one, needs an input here that reaches it. With an empty cache the warm-up takes minutes, so it reports
+progress (`Warmed`).
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -161,8 +163,7 @@ class KernelWarmup(NamedTuple):
         kinds = parts(self.kinds, *named, used=self.used_kinds)
         yield from in_turn([*parts(self.kinds, *named, used=self.routing), *kinds])
         for stamp in self._stamps():
-            if stamp is not None:
-                stamp.touch(mode=0o600)
+            _note(stamp)
         _WARM.add(wanted)
 
     def is_done(self) -> bool:
@@ -253,9 +254,14 @@ def warm_named(
     """Warm up a kind, or texts, and touch its stamp for other processes; returns the number of kernels compiled."""
     engines, windows = engines or {}, windows or {}
     compiled = max(warmed.compiled for warmed in in_turn(list(parts(KINDS, engines, windows, all_of_them, [name]))))
-    if (stamp := stamp_of(name, engines.get(name), windows.get(name))) is not None:
-        stamp.touch(mode=0o600)
+    _note(stamp_of(name, engines.get(name), windows.get(name)))
     return compiled
+
+
+def _note(stamp: Path | None) -> None:
+    """Note for other processes that kernels are in the cache."""
+    if stamp is not None and not stamp.exists():
+        stamp.touch(mode=0o600)
 
 
 def warm_engine(kind: Kind, name: str) -> None:
@@ -360,6 +366,25 @@ def _warm_marks(kind: Kind) -> None:
         )  # fmt: skip
 
 
+def prebuild() -> None:
+    """Compile the defaults into the folder from which a wheel takes them (`kernel_cache.prebuilt`)."""
+    if not kernel_cache.runs_portable():
+        sys.stdout.write("no kernels are compiled ahead for processors like this one\n")
+        return
+    if not kernel_cache.PORTABLE.items() <= os.environ.items():
+        arguments = [sys.executable, "-m", "topology.warmup", "--prebuilt"]
+        os.execve(sys.executable, arguments, os.environ | kernel_cache.PORTABLE)
+    main(False)
+    with kernel_cache.collected() as place:
+        for name in part_names():
+            # in a process of its own: in one that has a kernel for a wider type Numba would convert to that
+            child = get_context("fork").Process(target=warm_named, args=(name,))
+            child.start()
+            child.join()
+            if child.exitcode == 0 and (stamp := stamp_of(name)) is not None:
+                (place / stamp.name).touch()
+
+
 def main(all_of_them: bool) -> None:
     """Compile what the cache lacks, and say how far it is; without a word if it lacks nothing."""
     names = part_names() if all_of_them else not_in_cache()
@@ -376,4 +401,4 @@ def main(all_of_them: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--all" in sys.argv)
+    prebuild() if "--prebuilt" in sys.argv else main("--all" in sys.argv)

@@ -23,7 +23,7 @@ from gateway.serve.included import IncludedValues
 from gateway.serve.released import LineWriter
 from gateway.serve.releasing import MOST_PENDING_BYTES, Releaser
 from gateway.shell.interrupts import draining, end_in_order
-from gateway.shell.logs import Noted, logging_as
+from gateway.shell.logs import Noted, log_kind, logging_as
 from gateway.shell.terminal import Terminal, as_json, writing_to
 from gateway.sources.feed import Feed, into_pipe
 from gateway.sources.uris import source_of
@@ -100,7 +100,7 @@ def pipe_stream(
         live = {"live": wal.settings}
         run = LiveRun(config, wal.run, str(wal.log), releaser.address, live, earlier, lambda: wal.size_bytes)
         releaser.resume(run.resumes_after())
-        preparing = stack.enter_context(Preparing.of(config))
+        preparing = stack.enter_context(Preparing.of(config, log_kind))
         pipe = Pipe(admission, wal, refuse, in_flight, offered.batch, linger_s, mapping, preparing)
         loaded = {"subscriptions": 0, "rejected": 0}
         if earlier:

@@ -36,7 +36,7 @@ from gateway.serve.update_log import UpdateLog
 from gateway.serve.update_parts import Parts
 from gateway.serve.writer import LogWriter
 from gateway.shell.interrupts import draining, end_in_order
-from gateway.shell.logs import Noted
+from gateway.shell.logs import Noted, log_kind
 from gateway.shell.terminal import as_json
 from gateway.sinks import told_routes
 from gateway.sinks.webhooks import routes as webhook_routes
@@ -241,7 +241,7 @@ def serve_stream(
         if earlier:
             in_flight.add(wal.next_seq - 1, [])  # updates of the logged messages come first
         releaser.resume(hub.log.resume(run.saved_delivery()))
-        preparing = stack.enter_context(Preparing.of(config, announcer.kind if offered.demo else _log_kind))
+        preparing = stack.enter_context(Preparing.of(config, announcer.kind if offered.demo else log_kind))
         needed = [WORDS, *sorted(registry.kinds())]
         for name in needed:
             preparing.is_ready(name)  # from now on, beside what follows
@@ -344,8 +344,3 @@ def _counted(door: Door) -> dict[str, dict[str, tuple[int, str]]]:
 def _names(*hosts: str) -> frozenset[str]:
     """Names by which the server is called."""
     return frozenset((*LOOPBACK, "[::1]", *(host.lower() for host in hosts)))
-
-
-def _log_kind(name: str, is_ready: bool) -> None:
-    """Log that a kind is ready, or begins to be prepared: its first subscriptions are answered after it."""
-    driver_log().info("prepared" if is_ready else "preparing", kernels=name)

@@ -115,6 +115,11 @@ class Noted:
                     driver_log().warning(event, reason=sort, count=count - before, in_all=count, **last)
 
 
+def log_kind(name: str, is_ready: bool) -> None:
+    """Log that a kind is ready, or begins to be prepared: its first subscriptions are answered after it."""
+    driver_log().info("prepared" if is_ready else "preparing", kernels=name)
+
+
 def _as_text(logger: Any, method: str, values: Any) -> str:
     plain = {
         name: as_json(value) if isinstance(value, dict | list | tuple) else value for name, value in values.items()

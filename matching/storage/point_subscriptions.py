@@ -161,7 +161,8 @@ class PointSubscriptions:
         if not table.vector.shape[0]:
             c.x[slots], c.y[slots], c.z[slots] = table.x, table.y, 0.0
             return
-        self._place = grown(self._place, self.capacity)
+        # at least two rows: a column of a single one would be contiguous, which Numba compiles for anew
+        self._place = grown(self._place, max(_FEWEST, self.capacity))
         self._place[slots, 0], self._place[slots, 1] = table.x, table.y
         c.x[slots], c.y[slots], c.z[slots] = table.vector.T
 

@@ -106,6 +106,29 @@ def test_kernel_cache_serves_equal_sources_anywhere_and_no_others(tmp_path):
     )
 
 
+def test_kernels_that_a_wheel_brings_are_run_without_a_compiler_if_their_sources_are_the_same(tmp_path, monkeypatch):
+    tree = make_tree(tmp_path / "tree")
+    collect = f"from compiling import kernel_cache\nwith kernel_cache.collected():\n    exec({SCRIPT!r})"
+    subprocess.run(
+        [sys.executable, "-P", "-c", collect, "matching first"], cwd=tree, capture_output=True, timeout=300, check=True,
+        env={**os.environ, **kernel_cache.PORTABLE, "PYTHONPATH": str(tree), "SKYRAY_KERNEL_CACHE": str(tmp_path)},
+    )  # fmt: skip
+    brought = [path for path in (tree / "compiling" / "prebuilt").rglob("*") if path.is_file()]
+    assert len(brought) > 5 and not [path for path in brought if str(tmp_path).encode() in path.read_bytes()]
+    (tree / "distribution" / "factor.py").write_text("FACTOR = 3\n")
+    assert ask(tree, tmp_path / "empty") == ([61, 19], [0, 1])
+    assert not list((tmp_path / "empty").rglob("other*"))
+
+    monkeypatch.setattr(kernel_cache, "ROOT", tree)
+    find = kernel_cache.prebuilt.__wrapped__
+    assert find() is not None
+    monkeypatch.setattr("numba.config.CPU_NAME", "generic")
+    assert find() is None
+    monkeypatch.setattr("numba.config.CPU_NAME", None)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"avx": True, "avx2": False})
+    assert find() is None, "an older processor"
+
+
 def test_kernel_cache_that_cannot_be_written_leaves_the_answers_alone(tmp_path):
     tree = make_tree(tmp_path / "tree")
     for _ in range(2):

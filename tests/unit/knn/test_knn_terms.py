@@ -1,5 +1,6 @@
 """Lists by term against plain sets: places that subscriptions know, counts of terms, and the way of rare ones."""
 
+import numba
 import numpy as np
 import pytest
 
@@ -25,6 +26,16 @@ def some(rng, numbers, terms=TERMS, most=5):
         number=np.array(numbers), term_offsets=np.cumsum([0, *map(len, words)]), terms=flat,
         weights=np.ones(flat.shape[0], np.float32),
     )  # fmt: skip
+
+
+def test_columns_of_a_single_subscription_have_the_types_of_many():
+    """Else the first one of a stream on the sphere would wait for kernels compiled for it alone."""
+    found = set()
+    for count in (1, 3):
+        store = PointSubscriptions()
+        store.insert(replaced(some(np.random.default_rng(0), range(count)), vector=np.ones((count, 3))))
+        found.add(numba.typeof((store.columns, store.unit_square)))
+    assert len(found) == 1
 
 
 class Index:
