@@ -85,7 +85,7 @@ def test_size_of_the_table_is_that_of_the_columns_that_the_spout_has_of_its_vers
         batch = batch_of(some, terms, vocabulary, first, space, window)
         spout.feed(batch, objects_of(some))
         spout.pop_ended(Boundary(first // 100, first, first + 99, 0))
-    held = sum(len(run.messages) for run in spout._runs)
+    held = sum(len(run) for run in spout._table.runs)
     assert len(living) == len(spout) > 700
     columns = spout.size_bytes * len(spout) / held
     assert 0.8 * columns < living.size_bytes - len(living) * 2 * 180 < 1.5 * columns
