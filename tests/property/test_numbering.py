@@ -84,6 +84,7 @@ def test_numbers_are_those_of_a_model_also_after_a_restore(batches):
         assert numbering.by_kind(3) == [kinds.count(kind) for kind in range(3)]
         fragment = numbering.fragment(None)
         saved = fragment.arrays()
+        assert len(saved["names_offsets"]) == len(saved["number"]) + 1
         numbering.change(["another", "s0"], [0, 0], [at, at])  # the fragment is as it was
         again = Numbering()
         counts = [sum(kind >= 0 for _, kind, _ in changes), *[0] * 3]
