@@ -26,16 +26,7 @@ from matching.model import NO_MESSAGES, ChangeList, Int64, MessageBatch, concate
 from matching.operator import NO_THRESHOLDS, Ranged, Thresholds
 from matching.storage.state import State
 from topology.core.api.component import Bolt, Context, Delivery, Saved
-from topology.core.payload import keep
 
-
-def _shared_columns(nothing: MessageBatch) -> MessageBatch:
-    """An empty batch in which columns that look alike are one array, since each array costs a part as much."""
-    alike: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
-    return MessageBatch(*(alike.setdefault((column.dtype.str, column.shape), column) for column in nothing))
-
-
-_NOTHING = keep(_shared_columns(NO_MESSAGES))
 #: Of all pairs of message and query task, the share from which the whole batch goes to all tasks: to cut it up and to
 #: pack each part costs more than the messages that a task does not take.
 _NEARLY_ALL = 0.75
@@ -144,7 +135,7 @@ class DistributionBolt(Bolt):
         lengths, pairs = [rows.shape[0] for rows in sent], self.query_tasks * len(messages)
         if sum(lengths) >= _NEARLY_ALL * pairs > 0 and not (len(ended) or self.table.loses):
             targets = bits_of(sent, len(messages)) if sum(lengths) < pairs else None
-            self._send_whole(Part(batch.boundary, messages, _NOTHING, _NOTHING, batch.has_changes, targets), lengths)
+            self._send_whole(Part(batch.boundary, messages, has_changes=batch.has_changes, targets=targets), lengths)
             return
         ends_sent = []
         if len(ended):
@@ -152,14 +143,14 @@ class DistributionBolt(Bolt):
         if self.objects and len(ended):
             sent, ends_sent = _in_pairs(messages, ended, sent, ends_sent)
         parts, sizes = split(messages, sent)
-        ends, end_sizes = [_NOTHING] * self.query_tasks, [0] * self.query_tasks
+        ends, end_sizes = [NO_MESSAGES] * self.query_tasks, [0] * self.query_tasks
         if len(ended):
             ends, end_sizes = split(ended, ends_sent)
-        lost = [_NOTHING] * self.query_tasks
+        lost = [NO_MESSAGES] * self.query_tasks
         if self.table.loses:
             lost = split(messages, self.table.withheld(messages, sent))[0]
         for task, columns in enumerate(zip(parts, ends, lost, strict=True)):
-            own, ending, withheld = (each if len(each) else _NOTHING for each in columns)
+            own, ending, withheld = (each if len(each) else NO_MESSAGES for each in columns)
             self.context.emit("parts", Part(batch.boundary, own, ending, withheld, batch.has_changes), to=task)
         self._count([len(part) for part in parts], sum(sizes) + sum(end_sizes))
 

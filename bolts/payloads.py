@@ -81,12 +81,14 @@ __all__ = [
 ]
 
 # Parts of most small batches' payloads, sealed once.
-NO_NAMES = keep(Names.of(()))
+NO_NAMES = keep(Names.of(()), f"{__name__}:NO_NAMES")
 NO_SEQS: Int64 = np.zeros(0, np.int64)
-_NONE_ADDED = keep(empty(SubscriptionTable))
-_NONE_REMOVED = keep(Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)))
-for nothing in (NO_MESSAGES, NO_UPDATES):
-    keep(nothing)
+_NONE_ADDED = keep(empty(SubscriptionTable), f"{__name__}:NONE_ADDED")
+_NONE_REMOVED = keep(
+    Removals(np.zeros(0, np.int64), np.zeros(0, np.int8), np.zeros(0, np.int64)), f"{__name__}:NONE_REMOVED"
+)
+keep(NO_MESSAGES, f"{__name__}:NO_MESSAGES")
+keep(NO_UPDATES, f"{__name__}:NO_UPDATES")
 
 
 class StreamBatch(NamedTuple):

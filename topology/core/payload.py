@@ -66,10 +66,16 @@ def seal(payload: Any) -> tuple[Any, int]:
     return sealed, sum([view.nbytes for view in views.values()])
 
 
-def keep(table: Table) -> Table:
+def keep(table: Table, name: str) -> Table:
     """Seal a table for good, such as one without rows, which many payloads have: `seal` then takes it for sealed.
 
-    Call it once when a module is loaded: the table is never freed, and must not be written to.
+    Call it once when a module is loaded: the table is never freed, and must not be written to. Between processes its
+    name travels in its place.
+
+    Parameters
+    ----------
+    name : str
+        `MODULE:NAME`, of the module that calls, and different in each call.
 
     Returns
     -------
@@ -82,11 +88,15 @@ def keep(table: Table) -> Table:
     _kept_kinds.add(type(table))
     for each in (table, sealed):
         _KEPT[id(each)] = each, sealed, distinct
+    _NAMES[id(sealed)], _NAMED[name] = name, sealed
     return sealed
 
 
 #: What `keep` has sealed: by identity the table, its sealed form, and the distinct arrays of that with any bytes.
 _KEPT: dict[int, tuple[tuple[Any, ...], tuple[Any, ...], dict[int, np.ndarray]]] = {}
+#: Their names by identity of the sealed form, and the sealed forms by name.
+_NAMES: dict[int, str] = {}
+_NAMED: dict[str, tuple[Any, ...]] = {}
 #: Their classes.
 _kept_kinds: set[type] = set()
 #: The last large table of arrays that was sealed, with the same; replaced as one, since several threads may seal.
@@ -246,7 +256,8 @@ class _Packed(NamedTuple):
 
 
 def _nesting_of(value: tuple[Any, ...], packed: _Packed) -> tuple[Any, ...]:
-    """The class of a tuple, and for each field what it is: `_ARRAY`, `_SCALAR`, or the same of a tuple."""
+    """The class of a tuple, and for each field what it is: `_ARRAY`, `_SCALAR`, a kept table's name, or the same of a
+    tuple."""
     nesting: list[Any] = [type(value)]
     for field in value:
         if isinstance(field, np.ndarray):
@@ -256,7 +267,8 @@ def _nesting_of(value: tuple[Any, ...], packed: _Packed) -> tuple[Any, ...]:
             packed.places.append(number)
             nesting.append(_ARRAY)
         elif isinstance(field, tuple):
-            nesting.append(_nesting_of(field, packed))
+            name = _NAMES.get(id(field))
+            nesting.append(_nesting_of(field, packed) if name is None else name)
         else:
             packed.scalars.append(field)
             nesting.append(_SCALAR)
@@ -266,7 +278,13 @@ def _nesting_of(value: tuple[Any, ...], packed: _Packed) -> tuple[Any, ...]:
 def _nested_again(nesting: tuple[Any, ...], scalars: Iterator[Any], arrays: Iterator[np.ndarray]) -> tuple[Any, ...]:
     """The tuple with this nesting, the inverse of `_nesting_of`."""
     fields = [
-        next(arrays) if what == _ARRAY else next(scalars) if what == _SCALAR else _nested_again(what, scalars, arrays)
+        next(arrays)
+        if what == _ARRAY
+        else next(scalars)
+        if what == _SCALAR
+        else _NAMED[what]
+        if type(what) is str
+        else _nested_again(what, scalars, arrays)
         for what in islice(nesting, 1, None)
     ]
     return tuple.__new__(nesting[0], fields)
@@ -291,11 +309,16 @@ def _nesting_unpacked(packed: bytes) -> tuple[Any, ...]:
 
 
 def _with_classes(named: Sequence[Any]) -> tuple[Any, ...]:
-    """The inverse of `_named`. Raises TypeError for a class that is no tuple's."""
+    """The inverse of `_named`. Raises TypeError for a class that is no tuple's, and for a table that is not kept."""
     module, name, *fields = named
     kind = attrgetter(name)(importlib.import_module(module))
     if not (isinstance(kind, type) and issubclass(kind, tuple)):
         raise TypeError(f"{module}.{name}: not a class of tuples")
+    for what in fields:
+        if isinstance(what, str):
+            importlib.import_module(what.partition(":")[0])  # which keeps it
+            if what not in _NAMED:
+                raise TypeError(f"{what}: no table that is kept")
     return (kind, *(_with_classes(what) if isinstance(what, list) else what for what in fields))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from matching.model import MessageBatch, Names, UpdateBatch, empty
 from topology.core.api.component import Tick
-from topology.core.payload import pack, seal, unpack
+from topology.core.payload import keep, pack, seal, unpack
 
 
 class Mixed(NamedTuple):
@@ -43,6 +43,21 @@ def test_pack_in_pieces_of_any_size_unpacks_to_the_same(piece_bytes):
     for name in ("flags", "table", "again"):
         one, other = getattr(before, name), getattr(after, name)
         assert one.dtype == other.dtype and np.array_equal(one, other)
+
+
+KEPT = keep(Names.of(["kept"]), f"{__name__}:KEPT")
+
+
+def test_kept_table_travels_by_its_name_and_one_that_is_not_kept_is_refused():
+    before, _ = seal(mixed()._replace(names=KEPT))
+    (packed,) = pack(before, 1 << 62)
+    after = unpack([packed])
+    assert (
+        after.names is KEPT and np.array_equal(after.table, before.table) and np.array_equal(after.flags, before.flags)
+    )
+    assert len(packed) < len(pack(before._replace(names=Names.of(["kept"])), 1 << 62)[0])
+    with pytest.raises(TypeError, match="KEP1: no table that is kept"):
+        unpack([packed.replace(b":KEPT", b":KEP1")])
 
 
 class Outer:

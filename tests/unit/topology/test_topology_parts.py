@@ -120,8 +120,12 @@ def test_seal_what_cannot_travel_raises_naming_the_field(payload, words):
 
 def test_kept_table_is_sealed_once_and_counted_in_each_payload():
     table = Inner(np.zeros(3), 1.0)
-    sealed = keep(table)
-    assert not sealed.values.flags.writeable and table.values.flags.writeable and keep(sealed) is sealed
+    sealed = keep(table, f"{__name__}:TABLE")
+    assert (
+        not sealed.values.flags.writeable
+        and table.values.flags.writeable
+        and keep(sealed, f"{__name__}:TABLE") is sealed
+    )
     for given in (table, sealed):
         payload, size_bytes = seal(Pair(1, (given, given)))
         assert payload[1][0] is payload[1][1] is sealed and size_bytes == 24
