@@ -139,7 +139,7 @@ def make_messages(
 ) -> Messages:  # fmt: skip
     """Draw messages, `timed` ones with counts; the first `history`, which subscriptions take after, are short. O(n)."""
     rng = np.random.default_rng([seed, 1])
-    places = _places(rng, count, recipe.places)
+    places = draw_places(rng, count, recipe.places)
     lengths = rng.integers(*recipe.words, count, endpoint=True)
     if recipe.words != PLAIN_BOOLEAN.words:
         lengths[:history] = np.random.default_rng([seed, 6]).integers(*PLAIN_BOOLEAN.words, history, endpoint=True)
@@ -173,7 +173,7 @@ def scattered(batch: MessageBatch, share: float, seed: int, space: Space = WORLD
     """A copy in which a share of the messages lie anywhere, evenly, and so unlike the subscriptions. O(n)."""
     rng = np.random.default_rng([seed, 12])
     rows = np.flatnonzero(rng.random(len(batch)) < share)
-    lon, lat = _places(rng, rows.shape[0], "uniform")
+    lon, lat = draw_places(rng, rows.shape[0], "uniform")
     x, y = space.project(lon, lat)
     columns = {name: getattr(batch, name).copy() for name in ("x", "y", "west", "south", "east", "north")}
     places = {"x": x, "y": y, "west": lon, "south": lat, "east": lon, "north": lat}
@@ -342,7 +342,7 @@ def _around(places: Float64, sides: Float64) -> Float64:
     return np.concatenate([np.maximum(places - sides / 2.0, _LOW), np.minimum(places + sides / 2.0, _HIGH)])
 
 
-def _places(rng: np.random.Generator, count: int, places: str) -> Float64:
+def draw_places(rng: np.random.Generator, count: int, places: str) -> Float64:
     """Longitudes and latitudes, float64[2, n]."""
     if places == "uniform":
         return rng.uniform(_LOW, _HIGH, (2, count))

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 Columns = TypeVar("Columns")
 
 
-class Run(Generic[Columns]):
+class VersionRun(Generic[Columns]):
     """Versions in ascending seq, and which of them live; `number` is never used twice."""
 
     __slots__ = ("columns", "lives", "living", "number", "seq")
@@ -43,7 +43,7 @@ class LivingRuns(Generic[Columns]):
 
     Attributes
     ----------
-    runs : list of Run    in the order of the stream
+    runs : list of VersionRun    in the order of the stream
 
     Notes
     -----
@@ -52,7 +52,7 @@ class LivingRuns(Generic[Columns]):
 
     def __init__(self, take: Callable[[Columns, Int64], Columns], join: Callable[[Sequence[Columns]], Columns]):
         self._take, self._join = take, join
-        self.runs: list[Run[Columns]] = []
+        self.runs: list[VersionRun[Columns]] = []
         self._made = 0
 
     def append(self, seq: Int64, columns: Columns) -> None:
@@ -98,15 +98,15 @@ class LivingRuns(Generic[Columns]):
         self._made, next_seq = state["runs"].tolist()
         for number, seq, columns in sorted(runs, key=lambda one: int(one[1][0])):
             lives = np.unpackbits(state[f"{number}:lives"], count=seq.shape[0]).astype(np.bool_)
-            run = Run(number, seq, columns, lives)
+            run = VersionRun(number, seq, columns, lives)
             if run.living:  # versions behind the boundary come again
                 self.runs.append(self._compacted(run) if seq[-1] >= next_seq else run)
 
-    def _made_of(self, seq: Int64, columns: Columns) -> Run[Columns]:
+    def _made_of(self, seq: Int64, columns: Columns) -> VersionRun[Columns]:
         self._made += 1
-        return Run(self._made - 1, seq, columns, np.ones(seq.shape[0], np.bool_))
+        return VersionRun(self._made - 1, seq, columns, np.ones(seq.shape[0], np.bool_))
 
-    def _compacted(self, run: Run[Columns]) -> Run[Columns]:
+    def _compacted(self, run: VersionRun[Columns]) -> VersionRun[Columns]:
         """The run without versions that live no more."""
         rows = np.flatnonzero(run.lives)
         return self._made_of(run.seq[rows], self._take(run.columns, rows))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiling.njit import njit, njit_inner_no_refcount, njit_no_refcount
+from compiling.njit import njit_inner_no_refcount, njit_no_refcount
 from matching.attributes import MEMBERS, MISSING_KEY
 from matching.conditions import ABSENT, DECREASED, HAS_ALL, HAS_ANY, NONE_OF, PRESENT, WITHIN
 from matching.errors import EngineError
@@ -279,19 +279,43 @@ def passing(filters: Filters, slots: Int32, rows: Int32, batch: MessageBatch) ->
     return out
 
 
-@njit(cache=True, nogil=True)
+@njit_no_refcount
 def _pass_pairs(filters, slots, rows, batch, out):
     """Write which pairs pass."""
-    last = filters.span.shape[0] - 1
+    span, words, numbers, vectors, limbs = filters.span, filters.words, filters.numbers, filters.vectors, filters.limbs
+    last, has_vectors = span.shape[0] - 1, vectors.shape[0] > 0
     for i in range(slots.shape[0]):
         # each reads an address that the one before has fetched
         if i + 2 * _AHEAD < slots.shape[0]:
-            prefetch(filters.span, 2 * min(slots[i + 2 * _AHEAD], last))
+            prefetch(span, 2 * min(slots[i + 2 * _AHEAD], last))
             soon = min(slots[i + _AHEAD], last)
             # all cache lines of a shape: a polygon has some eight, of which a test reads four
-            for place in range(0, min(filters.span[soon, 1], _FETCHED), _LINE):
-                prefetch(filters.words, filters.span[soon, 0] + place)
-        out[i] = message_passes(filters, slots[i], batch, rows[i])
+            for place in range(0, min(span[soon, 1], _FETCHED), _LINE):
+                prefetch(words, span[soon, 0] + place)
+        slot, row = slots[i], rows[i]
+        if slot > last or span[slot, 0] < 0:
+            continue
+        at, fits, known = np.int64(span[slot, 0]), True, has_vectors
+        end = at + span[slot, 1]
+        # Attributes and shapes, as of most filters, are tested here: `passes` has four dozen arguments, and a call of
+        # it takes three times as long as a circle.
+        while fits and known and at < end:
+            head = words[at]
+            operation, argument = head & 0xFF, (head >> ARGUMENT_AT) & 0xFFFFFF
+            begin, after = at + 1, at + 1 + (head >> LENGTH_AT)
+            if operation <= ABSENT:
+                key = batch.keys[row, argument] if argument < batch.keys.shape[1] else MISSING_KEY
+                fits = _key_fits(words, operation, begin, after, key)
+            elif operation == CIRCLE:
+                fits = _in_circle(numbers, begin, vectors[row, 0], vectors[row, 1], vectors[row, 2])
+            elif operation == POLYGON:
+                lon = (batch.west[row] + batch.east[row]) / 2.0
+                lat = (batch.south[row] + batch.north[row]) / 2.0
+                fits = _in_polygon(words, numbers, begin, argument, lon, lat, limbs)
+            else:
+                known = False
+            at = after
+        out[i] = fits if known or not fits else message_passes(filters, slot, batch, row)
 
 
 @njit_no_refcount
@@ -359,13 +383,11 @@ def passes(filters, slot, lon, lat, keys, row, terms, first, last, order, order_
             elif operation == WITHOUT:
                 fits = _shared(words, begin, after, terms, first, last, 1) == 0
             elif operation == CIRCLE:
-                centre = begin + 3
                 if filters.vectors.shape[0]:
                     x, y, z = filters.vectors[row, 0], filters.vectors[row, 1], filters.vectors[row, 2]
                 else:
                     x, y, z = unit_vector(lon, lat)
-                chord = chord_squared(x, y, z, numbers[centre], numbers[centre + 1], numbers[centre + 2])
-                fits = chord <= numbers[centre + 3]
+                fits = _in_circle(numbers, begin, x, y, z)
             elif operation == PHRASE:
                 fits = _in_a_row(words, begin, after, argument, order, order_first, order_last)
             elif operation == POLYGON:
@@ -499,6 +521,12 @@ def _word_at(order, place, last, named):
     if word < JOINED_ID:
         return NAMED_ID - word
     return JOINED_ID - 1 if place + 1 < last and order[place + 1] < JOINED_ID else word
+
+
+@njit_inner_no_refcount
+def _in_circle(numbers, begin, x, y, z):
+    """Whether a place, a unit vector, lies in the circle at `begin`."""
+    return chord_squared(x, y, z, numbers[begin + 3], numbers[begin + 4], numbers[begin + 5]) <= numbers[begin + 6]
 
 
 @njit_inner_no_refcount

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bolts.living_runs import LivingRuns, Run
+from bolts.living_runs import LivingRuns, VersionRun
 from matching.model import NO_MESSAGES, Int64, MessageBatch, Names, join_messages
 from matching.window import Boundary
 from topology.core.api.component import Fragment
@@ -279,14 +279,14 @@ class LivingObjects(ObjectTable):
             self._current.update(zip(names, run.seq[rows].tolist(), strict=True))
 
 
-def _arrays_of(run: Run[_Columns]) -> dict[str, np.ndarray]:
+def _arrays_of(run: VersionRun[_Columns]) -> dict[str, np.ndarray]:
     """A run for a checkpoint."""
     messages, names = run.columns
     columns = messages._asdict() | {"name_offsets": names.offsets, "name_data": names.data}
     return {f"{run.number}:{name}": column for name, column in columns.items()}
 
 
-def _size_of(run: Run[_Columns]) -> int:
+def _size_of(run: VersionRun[_Columns]) -> int:
     columns = {id(column): column.nbytes for column in (*run.columns.messages, *run.columns.names, run.lives)}
     return sum(columns.values())
 

@@ -12,7 +12,7 @@ from benchmarks.fences import Ours, World
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     monkeypatch.setattr(fences, "_BATCH", 70)
-    monkeypatch.setattr(fences, "_SAMPLE", 2_000)
+    monkeypatch.setattr(fences, "_SAMPLE", 3_000)
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def heard():
 
 
 def measured(heard):
-    report = fences.measure(2_000, 600, 4, 3, tell=heard.append)
+    report = fences.measure(3_000, 800, 4, 3, tell=heard.append)
     assert json.loads(json.dumps(report)) == report
     return report
 
@@ -32,6 +32,7 @@ def test_every_enter_and_leave_of_circles_and_octagons_is_found(heard, monkeypat
     (ours,) = report["results"]
     assert report["exact"] is ours["exact"] is True and ours["compared"] > 150
     assert ours["missing"] == ours["extra"] == {"enter": 0, "leave": 0}
+    assert ours["in_order"] and report["bytes_per_object"] > 50
     assert ours["messages_per_s"] > 0 and len(ours["rounds"]) == 4 and ours["bytes_per_subscription"] > 50
     assert "go build" in report["absent"]["tile38"] and report["absent"]["tile38"] in heard
 
@@ -40,7 +41,7 @@ def test_an_engine_that_forgets_leaves_is_not_exact_and_says_how_many(heard, mon
     class Forgetful(Ours):
         def turn(self, number):
             rate = super().turn(number)
-            self.told = type(self.told)({event: times for event, times in self.told.items() if event[2] != "leave"})
+            self._told = [some[some % 2 == 0] for some in self._told]
             return rate
 
     monkeypatch.setattr(fences, "tile38_server", lambda: None)
@@ -54,6 +55,7 @@ def test_an_engine_that_forgets_leaves_is_not_exact_and_says_how_many(heard, mon
 def test_world_has_both_shapes_and_objects_that_move():
     world = World.draw(500, 40, 3, 1)
     assert 100 < world.circle.sum() < 400 and world.places.shape == (2, 3, 40)
+    assert set(np.bincount(world.asks, minlength=3) > 80) == {True}
     moved = np.abs(np.diff(world.places, axis=1))
     assert moved.min() > 0 and moved.max() < 0.021
     again = World.draw(500, 40, 3, 1)
