@@ -355,7 +355,8 @@ def _warm_marks(kind: Kind) -> None:
         table = subscriptions(kind, np.arange(4 * batch, 4 * batch + 4), 4 * batch)
         columns: Any = table._asdict() | {"filter_offsets": offsets, "filter_words": words}
         given: Any = sample_messages(4 * batch, 4, ranges=batch == 2)._asdict() | {"keys": np.zeros((4, 1), np.int64)}
-        if batch:
+        if batch:  # copies, since empty columns are shared by all tables
+            given = {name: column.copy() for name, column in given.items()}
             for column in given.values():
                 column.setflags(write=False)
         operator.match(

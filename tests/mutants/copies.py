@@ -6,6 +6,7 @@ Compiled kernels are those of the checkout, but for what a fault changes: the ca
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -157,7 +158,9 @@ class Copy:
         return _outcome(process.returncode, report, said)
 
     def _environment(self, jit: bool) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTEST_"))}
+        # all but what Numba does; the processor that it compiles for is that of the kernels which are there
+        left_out = re.compile(r"PYTEST_|NUMBA_(?!CPU_)")
+        kept = {name: value for name, value in os.environ.items() if not left_out.match(name)}
         return kept | {
             "PYTHONPATH": str(self.tree),
             "SKYRAY_KERNEL_CACHE": str(self.cache),

@@ -20,9 +20,21 @@ from benchmarks.driving import Tasks, kind_of
 from compiling import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from matching.sample_rows import sample_messages
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
-from topology.warmup import ROUTING, WORDS, KernelWarmup, Warmed, in_turn, not_in_cache, parts, stamp_of, warmup
+from topology.warmup import (
+    ROUTING,
+    WORDS,
+    KernelWarmup,
+    Warmed,
+    _warm_marks,
+    in_turn,
+    not_in_cache,
+    parts,
+    stamp_of,
+    warmup,
+)
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="the compiler is switched off")  # type: ignore[attr-defined]
 
@@ -101,6 +113,12 @@ def test_warmup_leaves_nothing_to_compile(chosen):
     assert not report["later"]
     assert min(report["told"].values()) > 200 and len(report["told"]) >= (20 if chosen == "all" else 3)
     assert report["called"] > 60
+
+
+def test_warmup_of_a_kind_leaves_columns_that_all_tables_share_writable():
+    """Else the kinds behind it would be compiled for read-only ones."""
+    _warm_marks(KINDS.named("boolean"))
+    assert all(column.flags.writeable for column in sample_messages(0, 4, ranges=False))
 
 
 def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
