@@ -20,6 +20,7 @@ from benchmarks.driving import Tasks, kind_of
 from compiling import kernel_cache
 from matching.kind_table import Kind
 from matching.kinds import KINDS
+from matching.model import MessageBatch
 from matching.sample_rows import sample_messages
 from tests.support.any_kind import Recipe, make_turns, window_of
 from tests.support.worlds import SPACE
@@ -115,10 +116,17 @@ def test_warmup_leaves_nothing_to_compile(chosen):
     assert report["called"] > 60
 
 
-def test_warmup_of_a_kind_leaves_columns_that_all_tables_share_writable():
+def test_warmup_of_a_kind_leaves_columns_that_all_tables_share_writable(monkeypatch):
     """Else the kinds behind it would be compiled for read-only ones."""
+    made = []
+
+    def recorded(*given, **more):
+        made.append(MessageBatch(*(column.copy() for column in sample_messages(*given, **more))))
+        return made[-1]
+
+    monkeypatch.setattr("topology.warmup.sample_messages", recorded)
     _warm_marks(KINDS.named("boolean"))
-    assert all(column.flags.writeable for column in sample_messages(0, 4, ranges=False))
+    assert len(made) == 3 and all(column.flags.writeable for batch in made for column in batch)
 
 
 def test_setup_compiles_the_kinds_that_the_cache_lacks(tmp_path, monkeypatch):
