@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
@@ -139,8 +139,12 @@ class Way(ABC):
         raise ConfigError(f"{self.name}: every client of it is one of those that are timed")
 
     def processor_s(self) -> float:
-        """Seconds that its processes have taken so far."""
-        return sum(sum(one.cpu_times()[:2]) for one in self.processes())
+        """Seconds that its processes have taken so far, without those that have ended."""
+        spent_s = 0.0
+        for one in self.processes():
+            with suppress(psutil.NoSuchProcess):  # PostgreSQL's come and go
+                spent_s += sum(one.cpu_times()[:2])
+        return spent_s
 
     def _followed(self) -> list[range]:
         each = self.a_client or 0
