@@ -304,8 +304,8 @@ class DeliveryBolt(Bolt):
     def snapshot(self, stored: Mapping[str, int]) -> Mapping[str, Fragment]:
         """Counts, digest, unwritten updates, and by reference the ids that later updates and results may name.
 
-        Those of subscriptions are a fragment of their own, which changes when some are added; those of each run of
-        living versions are one that never changes.
+        The ids of subscriptions are a fragment of their own, which changes when some are added. Each run of living
+        versions is a fragment that never changes.
         """
         last = [published.boundary for published in self.open]  # one, or none before the first batch
         dead = max((self.retained.dead_before(boundary.floor) for boundary in last), default=0)
@@ -453,8 +453,8 @@ class DeliveryBolt(Bolt):
         self._settle()
 
     def _with_backfill(self, backfill: Backfill, updates: UpdateBatch) -> UpdateBatch:
-        """Insert the backfill of a subscription into a batch: before its live updates, after those of the subscription
-        that it replaced."""
+        """Insert the backfill of a subscription into a batch: before its live updates, and behind the updates of the
+        subscription that it replaced."""
         own = self.subscriptions.has(backfill.number)
         at, number, seq = backfill.at[own], backfill.number[own], backfill.seq[own]
         self.messages.keep(seq, backfill.names.take(np.flatnonzero(own)))

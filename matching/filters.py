@@ -289,7 +289,7 @@ def _pass_pairs(filters, slots, rows, batch, out):
         if i + 2 * _AHEAD < slots.shape[0]:
             prefetch(span, 2 * min(slots[i + 2 * _AHEAD], last))
             soon = min(slots[i + _AHEAD], last)
-            # all cache lines of a shape: a polygon has some eight, of which a test reads four
+            # all cache lines of a shape: a polygon has about eight, and a test reads four of them
             for place in range(0, min(span[soon, 1], _FETCHED), _LINE):
                 prefetch(words, span[soon, 0] + place)
         slot, row = slots[i], rows[i]

@@ -48,7 +48,7 @@ FEW = 4
 _MOST_SHAPES = 10_000
 _POINT, _PLACES = frozenset(("lon", "lat")), frozenset(("region", "circle", "polygon"))
 _PLAIN = frozenset(("subscription_id", "kind"))
-#: What a plain row may have, or not: of both together one at least, unless a shape selects.
+#: A plain row has keywords or conditions, or both; one with a shape may have neither.
 _KEYWORDS, _WHERE = "keywords", "where"
 #: What some kinds ask; of others it means nothing.
 _OF_SOME = frozenset(("k", "alpha"))

@@ -125,7 +125,7 @@ class Versions(ObjectTable):
         return messages
 
     def _replace(self, names: Sequence[str], deleted: Sequence[bool], seqs: range) -> None:
-        """Enter messages some of which end a version, or are about one object."""
+        """Enter messages one by one: some end a version, or several are about one object."""
         for seq, name, delete in zip(seqs, names, deleted, strict=True):
             earlier = self._current.pop(name, None)
             if earlier is not None:

@@ -149,7 +149,7 @@ class Admission:
         self.rows = SubscriptionRows(self.new_terms.words, space, kinds)
         self._fading = 0  # number of active subscriptions whose scores fade
         self._met: set[int] = set()
-        self._takes: dict[int, bool] = {}  # by kind: `_takes_plain`
+        self._takes: dict[int, bool] = {}  # by sort: `_takes_plain`
         self._replays = False  # a log is replayed: earlier releases took some lines that are refused now
 
     def now_us(self) -> int:

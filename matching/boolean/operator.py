@@ -279,7 +279,9 @@ class BooleanOperator(Regional):
 
 
 def _met(new: _Found, old: _Found, rows: int) -> tuple[Bools, Bools]:
-    """Compare the matches of each of so many rows with those of the version that it replaces, which have its number.
+    """Compare the matches of each of so many rows with the matches of the version that the row replaces.
+
+    A row and the version that it replaces have the same row number.
 
     Returns
     -------

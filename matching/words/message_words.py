@@ -90,7 +90,7 @@ class MessageWords:
         language, size = self.vocabulary.stem_language, texts.data.shape[0]
         several = size > 0 and not texts.data[np.minimum(texts.offsets[:-1], size - 1)].all()  # one begins with MARK
         spoken: Sequence[str] = ()
-        if several or language == DOTLESS:
+        if several or (size and language == DOTLESS):
             spoken, plain = zip(*map(language_and_text, texts.strings()), strict=True)
             texts = Names.of([in_case_of(text, own or language) for own, text in zip(spoken, plain, strict=True)])
         cut = self._cutter.cut(texts)
@@ -100,7 +100,7 @@ class MessageWords:
         return self._spelt_in(spoken, cut) if several else Cut(self._number_of[cut.tokens], cut.offsets)
 
     def _spelt_in(self, spoken: Sequence[str], cut: Cut) -> Cut:
-        """Terms of texts, each in its language, "" for that of the stream, from their tokens."""
+        """Terms of texts from their tokens, each text in its language; "" stands for the language of the stream."""
         known, languages = len(self._names), {language: number for number, language in enumerate(dict.fromkeys(spoken))}
         of_tokens = np.repeat(list(map(languages.__getitem__, spoken)), np.diff(cut.offsets))
         at = np.zeros(cut.tokens.shape[0], np.int32)
@@ -266,7 +266,9 @@ def weigh(words: MessageTerms, idf: Float64) -> TermColumns:
 
 @njit(cache=True, nogil=True)
 def _put_spelt(tokens, cuts, number_of, at, spelt, found, ends):
-    """Fill `found` with the numbers of the terms of texts, and `ends` with where those of each end; returns the last.
+    """Fill `found` with the numbers of the terms of texts, and `ends` with where each text ends in it.
+
+    Returns how many numbers there are.
 
     To the term what `matching.languages.message_pieces` gives a text of a language.
 
@@ -276,7 +278,7 @@ def _put_spelt(tokens, cuts, number_of, at, spelt, found, ends):
     cuts : int64[texts + 1]     cuts `tokens` into texts
     number_of : int32[tokens]   the number of the term of each
     at : int32[m]               of a token in a text of a language its place in `spelt`, else 0
-    spelt : int32[n]            there how many stems it has, their numbers, and those of the other columns
+    spelt : int32[n]            at that place the count of stems, then the numbers of stems, written and named terms
     found : int32[k]            with room for all
     ends : int64[texts + 1]
     """

@@ -200,6 +200,14 @@ def test_rows_with_one_odd_value_checked_together_are_those_checked_one_by_one(s
         compare(known, space, some, wanted, size)
 
 
+@pytest.mark.parametrize("stem", ["", "english", "turkish"])
+def test_rows_none_of_which_has_a_word_are_checked_together(stem):
+    some = [row for row in GOOD_ROWS if "keywords" not in row] * 3
+    known = vocabulary(100, stem)
+    wanted = [subscription_row(row, known, SPACES[0], KINDS) for row in some]
+    assert compare(known, SPACES[0], some, wanted, len(some)) == len(some) == 9
+
+
 @pytest.mark.parametrize("space", SPACES[:3])
 def test_plain_rows_are_not_checked_one_by_one(space):
     rng = np.random.default_rng(4)
